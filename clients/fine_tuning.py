@@ -1,0 +1,16 @@
+"""Client half of the fine-tuned algorithms: trains plainly, but the model it uses itself is a fine-tuned copy."""
+
+import numpy as np
+
+from clients.local_sgd import LocalSGD
+from fedsim.algorithm import Task
+from fedsim.payload import Downlink, Memory
+from fedsim.vector import Vec
+
+
+class FineTuned(LocalSGD):
+    """Expects parameters with `epochs` (0: as long as local training)."""
+
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
+        epochs = self.params.epochs or None
+        return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), epochs=epochs).model

@@ -1,0 +1,35 @@
+"""The command line. One module per command; a problem the user can act on is one line, without a traceback."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from fedsim.errors import FedsimError
+
+COMMANDS = ("run", "resume", "list", "partition", "data")
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="fedsim", description="Personalized and asynchronous federated learning.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        import_module(f"fedsim.commands.{name}").add(commands)
+    args = parser.parse_args(arguments)
+    try:
+        status: int = args.handler(args)
+        return status
+    except FedsimError as error:
+        print(f"fedsim: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"fedsim: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("fedsim: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

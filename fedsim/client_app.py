@@ -1,0 +1,118 @@
+"""The ClientApp: one handler per message type. Its imports are light: in a deployment every message is a new process."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedsim import registry, wire
+from fedsim.algorithm import Algorithm, ClientBehaviour, Task
+from fedsim.config import RunConfig, from_run_config
+from fedsim.errors import ConfigError
+from fedsim.payload import Answer, Job, Memory, Report
+from fedsim.rng import stream
+
+app = ClientApp()
+WARM = 128  # clients whose data stays in memory
+
+
+@app.query()
+def roll_call(message: Message, context: Context) -> Message:
+    """Who this node is and what it holds."""
+    client = _client_id(context)
+    data = _data(from_run_config(context.run_config), client)
+    labels = np.bincount(data.y_train, minlength=data.classes)
+    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), message)
+
+
+@app.query("initial")
+def initial(message: Message, context: Context) -> Message:
+    """The common initial model, for a server that has neither data nor torch."""
+    task = _task(from_run_config(context.run_config), _client_id(context), wire.classes_of(message))
+    return wire.pack_initial(task.layout, task.initial(), task.initial_buffers(), message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Measure what was received, train, measure what came out: evaluation needs no exchange of its own."""
+    work = _work(message, context)
+    job, task = work.job, work.task
+    received, personal = work.test_received()
+    uplink = work.behaviour.train(task, job.down, work.memory, work.rng("train"))
+    local = None
+    if job.test_local and uplink.local is not None:
+        local = task.accuracy(uplink.local, uplink.vectors.get("buffers"))
+    wire.write_memory(context.state, work.memory)
+    return wire.pack_answer(Answer(job, uplink, Report(received, personal, local)), message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Only measure; nothing is kept."""
+    work = _work(message, context)
+    return wire.pack_answer(Answer(work.job, None, Report(*work.test_received())), message)
+
+
+@dataclass
+class Work:
+    """Everything one job needs."""
+
+    job: Job
+    config: RunConfig
+    task: Task
+    behaviour: ClientBehaviour[Any]
+    memory: Memory
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        return stream(self.config.seed, self.job.client, self.job.step, purpose)
+
+    def test_received(self) -> tuple[float | None, float | None]:
+        """Accuracies of the received and of the personal model, if this job asks for them; one test if they are one."""
+        down = self.job.down
+        if not self.job.test_received:
+            return None, None
+        received, buffers = down.vectors.get("model") if down.shared else None, down.vectors.get("buffers")
+        personal = self.behaviour.personalise(self.task, down, self.memory, self.rng("personalise"))
+        own = self.task.accuracy(personal, buffers)
+        if received is None or received is personal:
+            return (None if received is None else own), own
+        return self.task.accuracy(received, buffers), own
+
+
+def _work(message: Message, context: Context) -> Work:
+    job, config = wire.unpack_job(message), from_run_config(context.run_config)
+    if job.client != _client_id(context):
+        raise ConfigError(f"a job for client {job.client} reached client {_client_id(context)}")
+    task = _task(config, job.client, wire.classes_of(message))
+    return Work(job, config, task, _behaviour(config), wire.read_memory(context.state))
+
+
+def _behaviour(config: RunConfig) -> ClientBehaviour[Any]:
+    algorithm: Algorithm[Any] = registry.find("algorithm", config.algorithm)
+    behaviour: ClientBehaviour[Any] = registry.load(algorithm.client)(config.params(config.algorithm))
+    return behaviour
+
+
+def _client_id(context: Context) -> int:
+    """The stable id: the node's own configuration says it, on every engine."""
+    try:
+        return int(context.node_config["partition-id"])
+    except KeyError:
+        raise ConfigError('the node has no partition-id: start it with --node-config "partition-id=0 ..."') from None
+
+
+@lru_cache(maxsize=WARM)
+def _data(config: RunConfig, client: int) -> Any:
+    from partitions.silo import client_data
+
+    return client_data(config, client)
+
+
+@lru_cache(maxsize=WARM)
+def _task(config: RunConfig, client: int, classes: int) -> Any:
+    from clients.task import TorchTask  # torch is loaded by those who train, not by the roll call
+
+    return TorchTask(config, _data(config, client), classes)

@@ -1,0 +1,42 @@
+"""`fedsim list`: what can be named in a configuration."""
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from fedsim import registry
+from fedsim.config import key_of
+
+PLURALS = {kind.plural: name for name, kind in registry.KINDS.items()}
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser("list", help="algorithms, partitions, datasets, models, paces, stragglers")
+    parser.add_argument("what", nargs="?", choices=list(PLURALS), help="only this kind (default: all)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    kinds = [args.what] if args.what else list(PLURALS)
+    found = {plural: [_entry(PLURALS[plural], name) for name in registry.names(PLURALS[plural])] for plural in kinds}
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    for plural, entries in found.items():
+        print(f"{plural}:")
+        for entry in entries:
+            settings = ", ".join(f"{k}={v}" for k, v in entry["params"].items())
+            print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{settings}]" if settings else ""))
+    return 0
+
+
+def _entry(kind: str, name: str) -> dict[str, Any]:
+    params = getattr(registry.find(kind, name), "params", None)
+    defaults = {key_of(f.name): _default(f) for f in dataclasses.fields(params)} if params else {}
+    return {"name": name, "about": registry.describe(kind, name), "params": defaults}
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return None if field.default is dataclasses.MISSING else field.default

@@ -1,0 +1,32 @@
+"""`fedsim resume`: goes on from a run's last checkpoint, as if it had never stopped."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedsim import config as configs
+from fedsim.commands.run import conclude
+from fedsim.engine.launch import ENGINES, launch
+from fedsim.errors import ConfigError
+from fedsim.record import read_manifest
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser("resume", help="go on with a run that was stopped")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("--engine", choices=ENGINES, help="where clients run (default: as before)")
+    parser.add_argument("--ray-address", metavar="HOST:PORT", help="join this Ray cluster instead of starting one")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    manifest = read_manifest(args.run)
+    if manifest["status"] == "finished":
+        raise ConfigError(f"{args.run} is finished: there is nothing to resume")
+    engine = args.engine or manifest["engine"]
+    if engine not in ENGINES:
+        raise ConfigError(f"{args.run} ran on {engine}; choose --engine {' or '.join(ENGINES)} to go on here")
+    config = configs.parse({**manifest["config"], "out": str(args.run), "resume": True})
+    launch(config, engine, args.ray_address)
+    conclude(args.run)
+    return 0

@@ -1,0 +1,32 @@
+"""The three accuracies of a run over its rounds, per client, and what a summary says of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KINDS = ("global", "personal", "local")
+
+
+@dataclass
+class Curve:
+    """One kind of accuracy: its value after each evaluated round, and every client's latest number."""
+
+    points: list[tuple[int, float]] = field(default_factory=list)
+    latest: dict[int, float] = field(default_factory=dict)
+
+    def add(self, number: int, values: Mapping[int, float], weights: Mapping[int, float] | None = None) -> float | None:
+        """Clients' accuracies after round `number`; their mean, weighted if asked, is the point of the curve."""
+        if not values:
+            return None
+        scale = {c: weights[c] if weights else 1.0 for c in values}
+        mean = sum(scale[c] * v for c, v in values.items()) / sum(scale.values())
+        self.points.append((number, mean))
+        self.latest |= values
+        return mean
+
+    def summary(self, clients: Sequence[int]) -> dict[str, Any]:
+        if not self.points:
+            return {"best": None, "best_round": None, "final": None, "per_client": []}
+        best_round, best = max(self.points, key=lambda point: point[1])
+        per_client = [self.latest.get(c) for c in clients]
+        return {"best": best, "best_round": best_round, "final": self.points[-1][1], "per_client": per_client}

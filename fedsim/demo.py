@@ -1,0 +1,35 @@
+"""The demo: is it worth federating? Local training, FedAvg and a personalized method on unequal clients, on Ray."""
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+from fedsim import config as configs
+from fedsim.engine.launch import launch
+from fedsim.report.figures import accuracy_figure
+from fedsim.report.runs import Run
+from fedsim.report.tables import accuracy_table, show
+
+ALGORITHMS = ("local", "fedavg", "fedavg-ft")
+SETTING = ("dataset=digits", "partition=dirichlet", "partition.alpha=0.3", "clients=10", "rounds=30", "batch-size=16")
+
+
+def main() -> int:
+    began = time.monotonic()
+    home = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-demo"
+    folders = [home / algorithm for algorithm in ALGORITHMS]
+    for algorithm, folder in zip(ALGORITHMS, folders, strict=True):
+        launch(configs.read(None, [*SETTING, f"algorithm={algorithm}", f"out={folder}"]), "ray")
+    runs = [Run.load(folder) for folder in folders]
+    picture = home / "accuracy.png"
+    accuracy_figure(runs, picture)
+    show(accuracy_table(runs))
+    print(f"picture:     {picture}")
+    print("run folders: " + "  ".join(map(str, folders)))
+    print(f"took {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

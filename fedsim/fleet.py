@@ -1,0 +1,95 @@
+"""The roll call: who takes part, under which stable client id, with which data and model."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedsim import wire
+from fedsim.config import RunConfig
+from fedsim.courier import exchange
+from fedsim.errors import ConfigError, FedsimError
+from fedsim.vector import Layout, Vec
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a node said of itself. `id` is stable across runs and engines; `node` is Flower's random handle."""
+
+    id: int
+    node: int
+    train: int  # training samples
+    test: int
+    labels: tuple[int, ...]  # training samples per class
+
+
+@dataclass
+class Fleet:
+    """Every client of the run, the model they start from, and who is busy or lost."""
+
+    clients: Sequence[Client]
+    layout: Layout
+    theta: Vec
+    buffers: Vec
+    busy: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._by_id = {c.id: c for c in self.clients}
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: int) -> Client:
+        return self._by_id[client]
+
+    @property
+    def classes(self) -> int:
+        return max(len(c.labels) for c in self.clients)
+
+    def idle(self) -> list[int]:
+        return [c.id for c in self.clients if c.id not in self.busy and c.id not in self.lost]
+
+
+def roll_call(grid: Grid, config: RunConfig) -> Fleet:
+    """Ask every node who it is, and one of them for the common initial model: the server itself holds no data."""
+    nodes = _await_nodes(grid, config.clients, config.timeout)
+    replies = exchange(grid, [wire.pack_query(n, wire.ROLL_CALL, config.timeout) for n in nodes], config.timeout)
+    clients = muster((_client(node, reply) for node, reply in replies.items()), config.clients)
+    classes, first = max(len(c.labels) for c in clients), clients[0].node
+    order = wire.pack_query(first, wire.INITIAL, config.timeout, classes)
+    layout, theta, buffers = wire.unpack_initial(exchange(grid, [order], config.timeout)[first])
+    return Fleet(clients, layout, theta, buffers)
+
+
+def muster(found: Iterable[Client], expected: int) -> list[Client]:
+    """The answers of a roll call in client order, or what is wrong with them."""
+    clients = sorted(found, key=lambda c: c.id)
+    ids = [c.id for c in clients]
+    if beyond := [i for i in ids if not 0 <= i < expected]:
+        raise ConfigError(f"a node says it is client {beyond[-1]}, but clients={expected} allows 0 to {expected - 1}")
+    if twice := [i for i, j in pairwise(ids) if i == j]:
+        raise ConfigError(f"client id {twice[0]} is claimed by two nodes: give every node its own partition-id")
+    if missing := sorted(set(range(expected)) - set(ids)):
+        raise FedsimError(f"clients={expected}, but no node answered for client {', '.join(map(str, missing))}")
+    if empty := [c.id for c in clients if c.train == 0]:
+        raise ConfigError(f"client {empty[0]} has no training samples: use fewer clients or another partition")
+    return clients
+
+
+def _client(node: int, reply: Message) -> Client:
+    said = wire.unpack_presence(reply)
+    return Client(said["client"], node, said["train"], said["test"], tuple(said["labels"]))
+
+
+def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
+    """Node handles, once as many as expected are connected."""
+    deadline = time.monotonic() + timeout
+    while len(found := list(grid.get_node_ids())) < expected:
+        if time.monotonic() > deadline:
+            raise FedsimError(f"only {len(found)} of {expected} nodes connected within {timeout:.0f} s")
+        time.sleep(0.2)
+    return found

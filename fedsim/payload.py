@@ -1,0 +1,89 @@
+"""What travels between server and clients, and what a client keeps. Plain values; `wire` turns them into Flower records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fedsim.config import Scalar
+from fedsim.vector import Vec
+
+
+@dataclass(frozen=True)
+class Downlink:
+    """What one client receives: named vectors and numbers. `model` is where its training starts."""
+
+    vectors: Mapping[str, Vec] = field(default_factory=dict)
+    numbers: Mapping[str, Scalar] = field(default_factory=dict)
+    shared: bool = True  # `model` is the global model, the same for everyone: its test accuracy counts as `global`
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """What one client returns: named vectors (`delta` = local - received), numbers, and how many examples made them."""
+
+    vectors: Mapping[str, Vec]
+    examples: int
+    numbers: Mapping[str, Scalar] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    local: Vec | None = None  # the model after training; it is tested on the client and does not travel
+
+
+@dataclass
+class Memory:
+    """What one client keeps between its jobs. It never leaves the client except into a checkpoint of a simulation."""
+
+    vectors: dict[str, Vec] = field(default_factory=dict)
+    numbers: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One client's result as the server sees it."""
+
+    client: int
+    step: int  # the server step whose model the client started from
+    uplink: Uplink
+    sent: float
+    arrived: float
+    staleness: int = 0  # server steps since then
+
+    def aged(self, step: int) -> "Arrival":
+        return replace(self, staleness=step - self.step)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One order to one client: train from `down`, or only evaluate it."""
+
+    client: int
+    step: int  # the server step whose state `down` comes from
+    down: Downlink
+    train: bool = True
+    test_received: bool = False  # measure the received and the personal model
+    test_local: bool = False  # measure the model after local training
+
+
+@dataclass(frozen=True)
+class Report:
+    """Test accuracies a client measured while it worked on a job; None: there is no such model, or nobody asked."""
+
+    received: float | None = None
+    personal: float | None = None
+    local: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's reply to a job."""
+
+    job: Job
+    uplink: Uplink | None  # None: the job was an evaluation
+    report: Report
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job that brought nothing, and why. `offline`: the node itself is gone."""
+
+    job: Job
+    reason: str
+    offline: bool = False

@@ -1,0 +1,241 @@
+"""The run folder: manifest.json (what was asked), events.jsonl (what happened), summary.json (what came out),
+model.npz (the final model by tensor name), checkpoint/ (how to go on).
+
+Whatever happens to the process, the folder stays readable: events are whole lines, everything else is written beside and
+renamed into place.
+"""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.config import RunConfig
+from fedsim.curves import KINDS, Curve
+from fedsim.errors import ConfigError
+from fedsim.fleet import Fleet
+from fedsim.payload import Answer, Arrival, Failure, Job
+from fedsim.progress import Progress, Silent
+
+MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.json", "model.npz"
+
+
+def new_folder(config: RunConfig) -> Path:
+    """The folder of a new run; one that already holds a run is refused, nothing is overwritten."""
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{config.dataset}-{config.partition}-{config.seed}"
+    folder = Path(config.out) if config.out else Path("runs") / name
+    if (folder / MANIFEST).exists():
+        raise ConfigError(
+            f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}`"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class Record:
+    """Writes the run folder while the loop runs. Without a folder it only keeps the numbers."""
+
+    def __init__(self, folder: Path | None, config: RunConfig, engine: str, progress: Progress | None = None) -> None:
+        self.folder, self.config, self.engine = folder, config, engine
+        self.curves = {kind: Curve() for kind in KINDS}
+        self.failures: list[dict[str, Any]] = []
+        self._progress = progress or Silent()
+        self._started = time.monotonic()
+        self._waiting: dict[int, set[int]] = {}  # version -> clients whose evaluation is still out
+        self._reports: dict[int, dict[int, tuple[float | None, float | None]]] = {}  # version -> received, personal
+        self._local: dict[int, float] = {}  # this round's accuracies after training
+        self._virtual = 0.0
+
+    def begin(self, fleet: Fleet, done: int = 0) -> None:
+        self.fleet = fleet
+        if done:
+            self._replay(done)
+        self._manifest("running")
+        config = self.config
+        self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
+
+    # What the loop tells
+
+    def sent(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if job.test_received:
+                self._waiting.setdefault(job.step, set()).add(job.client)
+
+    def reported(self, result: Answer | Failure) -> None:
+        job = result.job
+        if isinstance(result, Answer):
+            if result.report.local is not None:
+                self._local[job.client] = result.report.local
+            if job.test_received:
+                self._reports.setdefault(job.step, {})[job.client] = result.report.received, result.report.personal
+        if job.test_received:
+            self._waiting[job.step].discard(job.client)
+            if not self._waiting[job.step]:
+                del self._waiting[job.step]
+                self._evaluated(job.step, self._reports.pop(job.step, {}))
+
+    def step(self, number: int, now: float, arrivals: Sequence[Arrival], failures: Sequence[Failure]) -> None:
+        rows = [
+            {
+                "id": a.client,
+                "base": a.step,
+                "staleness": a.staleness,
+                "sent": a.sent,
+                "arrived": a.arrived,
+                "examples": a.uplink.examples,
+                **a.uplink.metrics,
+                "local": self._local.pop(a.client, None),
+            }
+            for a in arrivals
+        ]
+        failed = [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
+        event = {
+            "kind": "step",
+            "round": number,
+            "time": now,
+            "seconds": self.seconds,
+            "clients": rows,
+            "failures": failed,
+        }
+        self._event(event)
+        self._progress.round(number)
+
+    def progress(self, step: int, buffered: int, training: int) -> None:
+        self._progress.within(step + buffered / max(1, buffered + training))
+
+    def finish(self, bytes_up: int, bytes_down: int, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
+        """summary.json, and the final model if there is a global one."""
+        summary = self.summary(bytes_up, bytes_down, sha256)
+        if self.folder is not None:
+            if model is not None:
+                write_npz(self.folder / MODEL, model)
+            write_json(self.folder / SUMMARY, summary)
+        self.end("finished")
+        return summary
+
+    def end(self, status: str) -> None:
+        self._progress.end()
+        self._manifest(status)
+
+    def summary(self, bytes_up: int = 0, bytes_down: int = 0, sha256: str = "") -> dict[str, Any]:
+        config, ids = self.config, [c.id for c in self.fleet.clients]
+        return {
+            **{
+                k: getattr(config, k)
+                for k in ("algorithm", "dataset", "partition", "model", "clients", "rounds", "seed")
+            },
+            "engine": self.engine,
+            "accuracy": {kind: self.curves[kind].summary(ids) for kind in ("personal", "local", "global")},
+            "seconds": self.seconds,
+            "virtual_seconds": self._virtual,
+            "bytes_up": bytes_up,
+            "bytes_down": bytes_down,
+            "weights_sha256": sha256,
+            "failures": self.failures,
+        }
+
+    @property
+    def seconds(self) -> float:
+        return round(time.monotonic() - self._started, 3)
+
+    # How it is kept
+
+    def _evaluated(self, number: int, reports: Mapping[int, tuple[float | None, float | None]]) -> None:
+        rows = [{"id": c, "global": received, "personal": own} for c, (received, own) in sorted(reports.items())]
+        self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
+        self._progress.evaluated(number, self._text())
+
+    def _event(self, event: dict[str, Any]) -> None:
+        self._account(event)
+        if self.folder is not None:
+            with (self.folder / EVENTS).open("a") as file:
+                file.write(json.dumps(event) + "\n")
+
+    def _account(self, event: Mapping[str, Any]) -> None:
+        """Adds one event to the curves; the same way while it happens and when a run is resumed."""
+
+        def column(kind: str) -> dict[int, float]:
+            return {row["id"]: row[kind] for row in event["clients"] if row.get(kind) is not None}
+
+        if event["kind"] == "evaluation":
+            tests = {c.id: float(c.test) for c in self.fleet.clients}
+            self.curves["global"].add(event["round"], column("global"), tests)
+            self.curves["personal"].add(event["round"], column("personal"))
+        else:
+            self.curves["local"].add(event["round"], column("local"))
+            self.failures += event["failures"]
+            self._virtual = event["time"]
+
+    def _replay(self, done: int) -> None:
+        """Takes over the events up to round `done`, and drops what came after the checkpoint."""
+        if self.folder is None:
+            return
+        kept = [e for e in read_events(self.folder) if e["round"] < done or (e["kind"], e["round"]) == ("step", done)]
+        write_text(self.folder / EVENTS, "".join(json.dumps(e) + "\n" for e in kept))
+        for event in kept:
+            self._account(event)
+            self._started = time.monotonic() - event["seconds"]
+
+    def _text(self) -> str:
+        return "  ".join(f"{kind} {curve.points[-1][1]:.3f}" for kind, curve in self.curves.items() if curve.points)
+
+    def _manifest(self, status: str) -> None:
+        if self.folder is None:
+            return
+        packages = {name: version(name) for name in ("flwr", "torch", "numpy")}
+        manifest = {
+            "status": status,
+            "config": {k: v for k, v in self.config.flat().items() if k not in ("out", "resume")},
+            "engine": self.engine,
+            "python": platform.python_version(),
+            "packages": packages,
+            "written": datetime.now().isoformat(timespec="seconds"),
+            "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
+        }
+        write_json(self.folder / MANIFEST, manifest)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder} is not a run folder: {error}") from error
+    return manifest
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """Every whole line; a last line cut off by a crash is left out."""
+    path = folder / EVENTS
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    beside = _beside(path)
+    beside.write_text(text)
+    os.replace(beside, path)
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _beside(path)
+    with beside.open("wb") as file:
+        np.savez(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")

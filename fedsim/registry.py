@@ -1,0 +1,82 @@
+"""Names -> algorithms, partitions, datasets, models, paces, straggler models.
+
+The built-in tables live next to what they list (`strategies.ALGORITHMS`, ...) as `name: "module:attribute"`, so a name
+costs no import until it is used. A third party adds names through the entry point group of the kind, for example
+
+    [project.entry-points."fedsim.algorithms"]
+    my-method = "my_package:MY_METHOD"
+
+A name that two providers claim is an error: a run must never depend on which of them was installed first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from fedsim.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class Kind:
+    plural: str
+    table: str  # "module:attribute" of the built-in table
+
+    @property
+    def group(self) -> str:
+        return f"fedsim.{self.plural}"
+
+
+KINDS: Mapping[str, Kind] = {
+    "algorithm": Kind("algorithms", "strategies:ALGORITHMS"),
+    "partition": Kind("partitions", "partitions:PARTITIONS"),
+    "dataset": Kind("datasets", "partitions:DATASETS"),
+    "model": Kind("models", "clients:MODELS"),
+    "pace": Kind("paces", "fedsim.pace:PACES"),
+    "stragglers": Kind("stragglers", "fedsim.stragglers:STRAGGLERS"),
+}
+
+
+def load(target: str) -> Any:
+    """The object that "module:attribute" names."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def providers(kind: str) -> dict[str, str]:
+    """Every known name of a kind, with the "module:attribute" that provides it."""
+    found: dict[str, str] = dict(load(KINDS[kind].table))
+    for point in entry_points(group=KINDS[kind].group):
+        if point.name in found and found[point.name] != point.value:
+            raise ConfigError(
+                f"{kind} {point.name!r} is registered twice, by {found[point.name]} and by {point.value}: "
+                "rename or uninstall one of them"
+            )
+        found[point.name] = point.value
+    return found
+
+
+def names(kind: str) -> list[str]:
+    return sorted(providers(kind))
+
+
+@cache
+def find(kind: str, name: str) -> Any:
+    """The object registered under `name`; an unknown name is refused with the choices."""
+    known = providers(kind)
+    if name not in known:
+        unknown(kind, name, known)
+    try:
+        return load(known[name])
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{kind} {name!r} is provided by {known[name]}, which cannot be loaded: {error}") from error
+
+
+def describe(kind: str, name: str) -> str:
+    """One line on what a name stands for: the `about` of the object, else the first line of its docstring."""
+    thing = find(kind, name)
+    text = getattr(thing, "about", None) or (getattr(thing, "__doc__", None) or "")
+    return str(text).strip().split("\n")[0]

@@ -1,0 +1,11 @@
+"""Every random draw has a key: (run seed, client id, step, purpose). Nothing depends on the order of execution."""
+
+from zlib import crc32
+
+import numpy as np
+
+
+def stream(seed: int, *key: int | str) -> np.random.Generator:
+    """The generator that belongs to this key, the same on every machine and engine."""
+    words = [crc32(part.encode()) if isinstance(part, str) else part for part in key]
+    return np.random.default_rng([seed, *words])

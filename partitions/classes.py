@@ -1,0 +1,53 @@
+"""The split of SPFL's appendix B: each class is cut into one bucket per client, each client takes the buckets of k classes.
+
+Only the training part is used, and every bucket is cut 80/20 into training and test. IID: one class set shared by all
+clients; non-IID: each client draws its own. The appendix calls this a skew of features; it is one of labels.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsim.config import at_least
+from fedsim.errors import ConfigError
+from partitions.deal import by_class, exists
+from partitions.split import Labels, Partition, Share
+
+TEST_EVERY = 5  # one sample in five is a test sample
+
+
+@dataclass(frozen=True)
+class ClassesParams:
+    classes: int = 6  # per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
+    shared: bool = False  # true: all clients own the same classes (the paper's IID)
+
+    def __post_init__(self) -> None:
+        at_least("partition.classes", self.classes, 1)
+
+
+def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Generator) -> list[Share]:
+    exists("classes", params.classes, labels.classes)
+    pools = by_class(labels.train, labels.classes, rng)
+    smallest = min(len(pool) for pool in pools)
+    if smallest < clients * TEST_EVERY:
+        raise ConfigError(
+            f"the smallest class has {smallest} samples, too few for {clients} buckets of at least {TEST_EVERY}; "
+            f"use clients={max(1, smallest // TEST_EVERY)} or fewer"
+        )
+    common = rng.permutation(labels.classes)[: params.classes]
+    taken = np.zeros(labels.classes, np.int64)
+    shares = []
+    for _ in range(clients):
+        own = common if params.shared else rng.permutation(labels.classes)[: params.classes]
+        train, test = [], []
+        for label in own:
+            size = len(pools[label]) // clients
+            bucket = pools[label][taken[label] * size : (taken[label] + 1) * size]
+            taken[label] += 1
+            test.append(bucket[: round(size / TEST_EVERY)])
+            train.append(bucket[round(size / TEST_EVERY) :])
+        shares.append(Share(np.concatenate(train), np.concatenate(test)))
+    return shares
+
+
+CLASSES = Partition("classes", "SPFL: equal buckets of k classes per client, 80/20; partition.shared=true for IID", ClassesParams, split)

@@ -1,0 +1,148 @@
+"""How far apart clients (or classes) are: principal angles between their data, earth mover's distance, CKA, label entropy.
+
+Signatures and angles are those of "Rethinking Data Heterogeneity in FL": a client's signature is the first p left
+singular vectors of its uncentred data matrix (one column per sample).
+  Eq. 2  smallest angle.  `min_entry`: min over entries of arccos|u_a . v_b|, which made the published tables;
+         `principal`: the strict smallest principal angle, arccos of the largest singular value of U'V.
+  Eq. 3  trace of angles. `ordered`: sum over a of arccos|u_a . v_a|, as written; `published`: p times Eq. 2, which is
+         what the printed numbers are (the authors' reordering step picks one pair p times).
+Singular vectors are defined up to sign, so inner products are always taken without it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster import hierarchy
+from scipy.sparse.linalg import svds
+from scipy.spatial.distance import pdist, squareform
+
+from fedsim.errors import ConfigError, unknown
+from partitions.split import Clusters
+
+Matrix = NDArray[np.float64]
+Samples = NDArray[Any]  # N x anything
+Mode = Literal["min_entry", "principal", "ordered", "published"]
+Linkage = Literal["wpgma", "upgma", "complete"]
+
+_SCIPY_METHOD: dict[Linkage, str] = {"wpgma": "weighted", "upgma": "average", "complete": "complete"}
+QUANTILES = 1000  # of the projected samples, when comparing distributions
+DIRECTIONS = 64  # principal directions of the pooled data that CKA looks at
+POOLED = 5000  # samples that fix the pooled directions
+
+
+def flat(x: Samples) -> Matrix:
+    return x.reshape(len(x), -1).astype(np.float64)
+
+
+def signature(x: Samples, p: int = 3) -> Matrix:
+    """dim x p: the first p left singular vectors of the uncentred data, the strongest first."""
+    samples = flat(x)
+    smaller = min(samples.shape)
+    if p > smaller:
+        raise ConfigError(f"{samples.shape[0]} samples of {samples.shape[1]} values have no {p} directions; use {smaller} or fewer")
+    if p > smaller // 4 or smaller < 50:  # the iterative solver needs room; small matrices are cheap anyway
+        return np.asarray(np.linalg.svd(samples, full_matrices=False)[2][:p].T)
+    _, strength, vectors = svds(samples, k=p, v0=np.ones(smaller))
+    return np.asarray(vectors[np.argsort(-strength)].T)
+
+
+def proximity(signatures: Sequence[Matrix], mode: Mode = "min_entry") -> Matrix:
+    """The angle in degrees between every two signatures; the diagonal is exactly zero."""
+    stack = np.stack(signatures)  # n x dim x p
+    n, dim, p = stack.shape
+    columns = stack.transpose(1, 0, 2).reshape(dim, n * p)
+    inner = (columns.T @ columns).reshape(n, p, n, p).transpose(0, 2, 1, 3)  # inner[i, j] = U_i' U_j
+    if mode == "min_entry":
+        angles = _degrees(np.abs(inner).max(axis=(2, 3)))
+    elif mode == "principal":
+        angles = _degrees(np.linalg.norm(inner, 2, axis=(2, 3)))
+    elif mode == "ordered":
+        angles = _degrees(np.diagonal(inner, axis1=2, axis2=3)).sum(axis=-1)
+    elif mode == "published":
+        angles = p * proximity(signatures)
+    else:
+        unknown("mode", mode, ("min_entry", "principal", "ordered", "published"))
+    np.fill_diagonal(angles, 0)
+    return angles
+
+
+def _degrees(cosines: Matrix) -> Matrix:
+    return np.asarray(np.degrees(np.arccos(np.clip(np.abs(cosines), 0, 1))))
+
+
+def merges(distances: Matrix, linkage: Linkage = "wpgma") -> Matrix:
+    """The agglomeration, one row per merge: the two clusters, the height, the size (scipy's linkage matrix)."""
+    if linkage not in _SCIPY_METHOD:
+        unknown("linkage", linkage, _SCIPY_METHOD)
+    return np.asarray(hierarchy.linkage(squareform(distances, checks=False), _SCIPY_METHOD[linkage]))
+
+
+def cluster(distances: Matrix, threshold: float | None = None, linkage: Linkage = "wpgma") -> Clusters:
+    """Merge the closest until they are further apart than `threshold`; none given: cut at the widest gap of the heights."""
+    if len(distances) == 1:
+        return ((0,),)
+    tree = merges(distances, linkage)
+    if threshold is None:
+        threshold = _widest_gap(tree[:, 2])
+    names = hierarchy.fcluster(tree, threshold, "distance")
+    groups = [tuple(np.flatnonzero(names == name).tolist()) for name in np.unique(names)]
+    return tuple(sorted(groups))
+
+
+def _widest_gap(heights: Matrix) -> float:
+    if len(heights) < 2:
+        return float(heights[-1])
+    after = int(np.argmax(np.diff(heights)))
+    return float(heights[after : after + 2].mean())
+
+
+def order_by_cluster(distances: Matrix) -> list[int]:
+    """The clients so that those close to each other stand together."""
+    return list(range(len(distances))) if len(distances) < 3 else hierarchy.leaves_list(merges(distances)).tolist()
+
+
+class Pooled:
+    """The principal directions of all clients' data together, and every client seen along them."""
+
+    def __init__(self, clients: Sequence[Samples], directions: int = DIRECTIONS):
+        quota = max(1, POOLED // len(clients))
+        some = np.concatenate([flat(x[:: -(-len(x) // quota)]) for x in clients])
+        self.mean = some.mean(axis=0)
+        self.axes = signature(some - self.mean, min(directions, *some.shape))
+        self.clients = [(flat(x) - self.mean) @ self.axes for x in clients]
+
+    def emd(self, p: int = 3) -> Matrix:
+        """Mean over the first p directions of the 1-D earth mover's distance, in deviations of the pooled data."""
+        spread = np.concatenate(self.clients)[:, :p].std(axis=0)
+        levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
+        found = [np.quantile(x[:, :p] / np.where(spread > 0, spread, 1), levels, axis=0, method="inverted_cdf") for x in self.clients]
+        return np.asarray(squareform(pdist(np.stack(found).reshape(len(found), -1), "cityblock"))) / found[0].size
+
+    def cka(self) -> Matrix:
+        """Linear CKA over the feature axis, a similarity: the cosine between the clients' centred covariances."""
+        centred = [x - x.mean(axis=0) for x in self.clients]
+        kernels = np.stack([(x.T @ x).ravel() for x in centred])
+        norms = np.linalg.norm(kernels, axis=1, keepdims=True)
+        kernels /= np.where(norms > 0, norms, 1)
+        return np.asarray(kernels @ kernels.T)
+
+
+def linear_cka(a: Samples, b: Samples) -> float:
+    """Linear CKA over examples: two representations (N x features) of the same N inputs."""
+    x, y = (flat(z) - flat(z).mean(axis=0) for z in (a, b))
+    return float(np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)))
+
+
+def label_entropy(counts: NDArray[np.int64]) -> Matrix:
+    """Per client, in bits: 0 for one class, log2(k) for k classes in equal parts."""
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.asarray(-(shares * logs).sum(axis=1))
+
+
+def mean_distance(distances: Matrix) -> float:
+    """Over all pairs of different clients."""
+    n = len(distances)
+    return float((distances.sum() - np.trace(distances)) / (n * (n - 1))) if n > 1 else 0.0
