@@ -12,7 +12,7 @@ from fedsim.algorithm import ClientBehaviour, Task
 from fedsim.config import RunConfig
 from fedsim.payload import Downlink, Memory, Uplink
 
-Adjust = Callable[[Sequence[Any]], None]
+Adjust = Callable[[Sequence[Any]], object]
 
 
 def descend(
@@ -21,10 +21,10 @@ def descend(
     y: Tensor,
     config: RunConfig,
     rng: np.random.Generator,
-    epochs: int | None = None,
+    steps: int,
     adjust: Adjust | None = None,
-) -> tuple[float, int]:
-    """Mini-batch SGD on `model` in place; returns the mean loss and the number of steps.
+) -> float:
+    """Mini-batch SGD on `model` in place; returns the mean loss.
 
     `x` is channels-last (N x H x W x C in memory). `adjust(parameters)` sees the gradients before each step and may change
     them: a proximal term, control variates.
@@ -32,9 +32,9 @@ def descend(
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, config.lr, config.momentum, weight_decay=config.weight_decay)
     loss_of = nn.CrossEntropyLoss()
-    total, steps = torch.zeros((), device=x.device), 0
+    total = torch.zeros((), device=x.device)
     model.train()
-    for batch in batches(len(y), config, rng, epochs):
+    for batch in batches(len(y), config.batch_size, steps, rng):
         chosen = torch.from_numpy(batch).to(x.device)
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(model(x[chosen].permute(0, 3, 1, 2)), y[chosen])
@@ -43,22 +43,24 @@ def descend(
             adjust(parameters)
         optimizer.step()
         total += loss.detach()
-        steps += 1
-    return float(total) / max(1, steps), steps
+    return float(total) / max(1, steps)
 
 
-def batches(
-    samples: int, config: RunConfig, rng: np.random.Generator, epochs: int | None = None
-) -> Iterator[NDArray[np.int64]]:
-    """Index batches: `local-steps` of them if set, else whole epochs, reshuffled each time; the last one may be short."""
-    size = config.batch_size
+def batches(samples: int, size: int, steps: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """So many index batches, epoch after epoch, reshuffled each time; the last one of an epoch may be short."""
     per_epoch = -(-samples // size)
-    steps = config.local_steps if config.local_steps and epochs is None else per_epoch * (epochs or config.local_epochs)
     for step in range(steps):
         place = step % per_epoch
         if place == 0:
             order = rng.permutation(samples)
         yield order[place * size : (place + 1) * size]
+
+
+def length(samples: int, config: RunConfig, epochs: int | None = None) -> int:
+    """How many steps local training takes: whole epochs, or `local-steps` if the run counts in steps."""
+    if epochs is None and config.local_steps:
+        return config.local_steps
+    return -(-samples // config.batch_size) * (config.local_epochs if epochs is None else epochs)
 
 
 class LocalSGD(ClientBehaviour[Any]):

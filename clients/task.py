@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clients.local_sgd import descend
+from clients.local_sgd import descend, length
 from fedsim import registry
 from fedsim.algorithm import Fit
 from fedsim.config import RunConfig
@@ -49,10 +49,11 @@ class TorchTask:
         *,
         buffers: Vec | None = None,
         epochs: int | None = None,
-        adjust: Callable[[Sequence[Any]], None] | None = None,
+        adjust: Callable[[Sequence[Any]], object] | None = None,
     ) -> Fit:
         self._load(start, buffers)
-        loss, steps = descend(self._model, self._x, self._y, self.config, rng, epochs, adjust)
+        steps = length(self.examples, self.config, epochs)
+        loss = descend(self._model, self._x, self._y, self.config, rng, steps, adjust)
         return Fit(flatten(self._model.parameters()), flatten(_buffers(self._model)), loss, steps)
 
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:

@@ -1,5 +1,8 @@
 """fedsim: personalized and asynchronous federated learning on Flower. What a plug-in needs is importable from here."""
 
+from typing import Any
+
+from fedsim import registry
 from fedsim.algorithm import Algorithm, ClientBehaviour, Fit, GlobalState, GlobalStrategy, ServerStrategy, Task
 from fedsim.config import NoParams, RunConfig
 from fedsim.errors import ConfigError, FedsimError
@@ -20,6 +23,7 @@ __all__ = [
     "GlobalState",
     "GlobalStrategy",
     "Layout",
+    "LocalSGD",
     "Memory",
     "NoParams",
     "RunConfig",
@@ -30,3 +34,10 @@ __all__ = [
     "weighted_mean",
     "weighted_sum",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`LocalSGD`, the base of client halves, brings torch; it is loaded by those who ask for it."""
+    if name == "LocalSGD":
+        return registry.load("clients.local_sgd:LocalSGD")
+    raise AttributeError(f"module 'fedsim' has no attribute {name!r}")

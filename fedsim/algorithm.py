@@ -49,7 +49,7 @@ class Task(Protocol):
         *,
         buffers: Vec | None = None,
         epochs: int | None = None,
-        adjust: Callable[[Sequence[Any]], None] | None = None,
+        adjust: Callable[[Sequence[Any]], object] | None = None,
     ) -> Fit:
         """Local SGD from `start`; `adjust(parameters)` may change the gradients before each step."""
 

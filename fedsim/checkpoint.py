@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -42,16 +43,16 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         stale.unlink()
 
 
-def newest(folder: Path, state: type[Any]) -> Checkpoint:
-    """The last checkpoint of a run whose strategy keeps its state in the dataclass `state`."""
+def newest(folder: Path, state: type[Any]) -> Checkpoint | None:
+    """The last checkpoint of a run whose strategy keeps its state in the dataclass `state`, if there is one."""
     found = sorted((folder / FOLDER).glob("step-*.npz"))
     if not found:
-        raise FedsimError(f"{folder} holds no checkpoint to resume from")
+        return None
     try:
-        with np.load(found[-1], allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with found[-1].open("rb") as file, np.load(file, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
         restored: Checkpoint = undump(arrays, (Checkpoint, Memory, state))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise FedsimError(f"checkpoint {found[-1]} cannot be read: {error}") from error
     return restored
 

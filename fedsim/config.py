@@ -45,7 +45,7 @@ class RunConfig:
     rounds: int = 20
     seed: int = 0
     participation: float = 1.0  # share of the clients in each round, (0, 1]
-    local_epochs: int = 1
+    local_epochs: int = 1  # 0: do not train at all
     local_steps: int = 0  # mini-batch steps per job; 0: count in epochs
     batch_size: int = 32
     lr: float = 0.05
@@ -67,9 +67,18 @@ class RunConfig:
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "batch_size", "threads", "local_epochs", "eval_every"):
+        for name in ("clients", "rounds", "batch_size", "threads", "eval_every"):
             at_least(name, getattr(self, name), 1)
-        for name in ("seed", "local_steps", "momentum", "weight_decay", "workers", "worker_gpus", "checkpoint_every"):
+        for name in (
+            "seed",
+            "local_epochs",
+            "local_steps",
+            "momentum",
+            "weight_decay",
+            "workers",
+            "worker_gpus",
+            "checkpoint_every",
+        ):
             at_least(name, getattr(self, name), 0)
         for name in ("lr", "timeout"):
             positive(name, getattr(self, name))
@@ -80,8 +89,8 @@ class RunConfig:
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        for kind in ("dataset", "model", "stragglers"):
-            registry.find(kind, getattr(self, kind))
+        for kind in ("dataset", "model"):
+            registry.check(kind, getattr(self, kind))
         if self.pace != "auto" and self.pace not in registry.providers("pace"):
             unknown("pace", self.pace, ["auto", *registry.names("pace")])
         for section in {*SECTIONS, *self.sections, self.algorithm}:

@@ -76,7 +76,7 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> dict[in
         for reply in wait_for(grid, nodes, left):
             node = nodes.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
-                raise FedsimError(f"node {node} answered with an error: {reply.error.reason}")
+                raise FedsimError(f"node {node} answered with an error: {wire.reason_of(reply)}")
             replies[node] = reply
     if nodes:
         raise FedsimError(f"{len(nodes)} of {len(messages)} nodes did not answer within {timeout:.0f} s")

@@ -28,14 +28,13 @@ MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.jso
 
 
 def new_folder(config: RunConfig) -> Path:
-    """The folder of a new run; one that already holds a run is refused, nothing is overwritten."""
+    """Where a new run will be kept; a folder that already holds a run is refused, nothing is overwritten."""
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{config.dataset}-{config.partition}-{config.seed}"
     folder = Path(config.out) if config.out else Path("runs") / name
     if (folder / MANIFEST).exists():
         raise ConfigError(
             f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}`"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -55,7 +54,9 @@ class Record:
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
         self.fleet = fleet
-        if done:
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        if self.config.resume:
             self._replay(done)
         self._manifest("running")
         config = self.config
@@ -203,11 +204,19 @@ class Record:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
+    return _read_json(folder, MANIFEST)
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    return _read_json(folder, SUMMARY)
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        content: dict[str, Any] = json.loads((folder / name).read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} is not a run folder: {error}") from error
-    return manifest
+        raise ConfigError(f"{folder} is not the folder of a run: {name} cannot be read ({error})") from error
+    return content
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:

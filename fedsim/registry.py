@@ -63,12 +63,17 @@ def names(kind: str) -> list[str]:
     return sorted(providers(kind))
 
 
+def check(kind: str, name: str) -> None:
+    """An unknown name is refused with the choices; a known one is not loaded."""
+    if name not in providers(kind):
+        unknown(kind, name, providers(kind))
+
+
 @cache
 def find(kind: str, name: str) -> Any:
-    """The object registered under `name`; an unknown name is refused with the choices."""
+    """The object registered under `name`."""
+    check(kind, name)
     known = providers(kind)
-    if name not in known:
-        unknown(kind, name, known)
     try:
         return load(known[name])
     except (ImportError, AttributeError) as error:

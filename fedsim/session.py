@@ -52,7 +52,7 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     state = strategy.init(fleet.theta if theta is None else theta, fleet)
     here = Checkpoint(0, 0.0, 0, 0, state, {})
     if config.resume and record.folder is not None:
-        here = checkpoints.newest(record.folder, type(state))
+        here = checkpoints.newest(record.folder, type(state)) or here
         if isinstance(grid, Simulated):
             grid.restore(here.memories)
     courier = Courier(grid, {c.id: c.node for c in fleet.clients}, fleet.classes, config.timeout)

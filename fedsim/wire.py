@@ -32,7 +32,10 @@ class Encoder:
         self._done: dict[int, tuple[Vec, Array]] = {}  # by identity; holding the vector keeps its id from being reused
 
     def record(self, vectors: Mapping[str, Vec]) -> ArrayRecord:
-        return ArrayRecord({name: self._array(vector) for name, vector in vectors.items()})
+        record = ArrayRecord()
+        for name, vector in vectors.items():
+            record[name] = self._array(vector)  # the same object, so that Flower hashes it once, too
+        return record
 
     def _array(self, vector: Vec) -> Array:
         if id(vector) not in self._done:
@@ -117,13 +120,17 @@ def pack_answer(answer: Answer, order: Message) -> Message:
 def unpack_answer(message: Message, job: Job, expects: Mapping[str, int]) -> Answer | Failure:
     """The reply to `job`, checked: an error, a missing or misshapen vector and NaN all become that client's failure."""
     if message.has_error():
-        error = message.error
-        reason = (error.reason or "no reason given").strip().split("\n")[-1]
-        return Failure(job, f"{reason} (Flower error {error.code})", offline=error.code in OFFLINE)
+        return Failure(job, reason_of(message), offline=message.error.code in OFFLINE)
     try:
         return _checked_answer(message.content, job, expects)
     except (WireError, KeyError, ValueError, TypeError) as problem:
         return Failure(job, f"its reply was refused: {problem}")
+
+
+def reason_of(message: Message) -> str:
+    """Why a message is an error, in one line: the last one of a traceback says it."""
+    lines = (message.error.reason or "no reason given").strip().split("\n")
+    return f"{lines[-1]} (Flower error {message.error.code})"
 
 
 def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, int]) -> Answer:
@@ -138,7 +145,7 @@ def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, int]) -
         if vectors[name].size != size:
             raise WireError(f"vector {name!r} has {vectors[name].size} values where {size} were expected")
     for name, vector in vectors.items():
-        if not np.isfinite(vector.sum(dtype=np.float64)):
+        if not np.isfinite(vector).all():
             raise WireError(f"vector {name!r} holds NaN or infinite values")
     examples = int(numbers.pop("examples"))
     if examples < 1:

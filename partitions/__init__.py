@@ -32,4 +32,5 @@ PARTITIONS: dict[str, str] = {
     "mix4": "partitions.sourced:MIX4",
     "feature-shift": "partitions.sourced:FEATURE_SHIFT",
     "by-user": "partitions.natural:BY_USER",
+    "own": "partitions.natural:OWN",
 }

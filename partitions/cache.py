@@ -1,4 +1,4 @@
-"""Things worth keeping between processes: each is built by one process, appears whole or not at all, and is then read by all."""
+"""Things worth keeping between processes: built by one process, there whole or not at all, then read by all."""
 
 import fcntl
 import hashlib
@@ -33,18 +33,19 @@ def once(folder: Path, build: Callable[[Path], None]) -> Path:
     """`folder`, filled by `build` if no process has done so yet."""
     if folder.exists():
         return folder
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder.with_name(f".{folder.name}.lock")):
             if not folder.exists():
+                shutil.rmtree(unfinished, ignore_errors=True)  # of a process that died
                 unfinished.mkdir()
                 build(unfinished)
                 os.replace(unfinished, folder)
     except OSError as error:
-        raise ConfigError(f"cannot write to the cache {home()}: {error}. Set FEDSIM_CACHE to a folder that can be written") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        raise ConfigError(
+            f"cannot write to the cache {home()}: {error}. Set FEDSIM_CACHE to a folder that can be written"
+        ) from error
     return folder
 
 

@@ -51,22 +51,52 @@ DIGITS = Single("digits", "1,797 handwritten digits, 8x8, inside scikit-learn: n
 MNIST = Single("mnist", "70,000 handwritten digits, 28x28", 10, (0.1307,), (0.3081,), Vision("MNIST"))
 FMNIST = Single("fmnist", "70,000 articles of clothing, 28x28", 10, (0.2860,), (0.3530,), Vision("FashionMNIST"))
 EMNIST_BALANCED = Single(
-    "emnist-balanced", "131,600 letters and digits in 47 equal classes, 28x28", 47, (0.1307,), (0.3081,), _emnist("balanced")
+    "emnist-balanced",
+    "131,600 letters and digits in 47 equal classes, 28x28",
+    47,
+    (0.1307,),
+    (0.3081,),
+    _emnist("balanced"),
 )
 EMNIST_BYCLASS = Single(
-    "emnist-byclass", "814,255 digits, capitals and small letters in 62 classes, 28x28", 62, (0.1307,), (0.3081,), _emnist("byclass")
+    "emnist-byclass",
+    "814,255 digits, capitals and small letters in 62 classes, 28x28",
+    62,
+    (0.1307,),
+    (0.3081,),
+    _emnist("byclass"),
 )
 CIFAR10 = Single(
-    "cifar10", "60,000 photos in 10 classes, 32x32x3", 10, (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261), Vision("CIFAR10")
+    "cifar10",
+    "60,000 photos in 10 classes, 32x32x3",
+    10,
+    (0.4914, 0.4822, 0.4465),
+    (0.247, 0.243, 0.261),
+    Vision("CIFAR10"),
 )
 CIFAR100 = Single(
-    "cifar100", "60,000 photos in 100 classes, 32x32x3", 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), Vision("CIFAR100")
+    "cifar100",
+    "60,000 photos in 100 classes, 32x32x3",
+    100,
+    (0.5071, 0.4865, 0.4409),
+    (0.2673, 0.2564, 0.2762),
+    Vision("CIFAR100"),
 )
 SVHN = Single(
     "svhn", "99,289 house numbers, 32x32x3", 10, (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197), _by_split("SVHN")
 )
 USPS = Single("usps", "9,298 handwritten digits, 16x16", 10, (0.2469,), (0.2989,), Vision("USPS"))
 STL10 = Single(
-    "stl10", "13,000 photos in 10 classes, 96x96x3", 10, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713), _by_split("STL10")
+    "stl10",
+    "13,000 photos in 10 classes, 96x96x3",
+    10,
+    (0.4467, 0.4398, 0.4066),
+    (0.2603, 0.2566, 0.2713),
+    _by_split("STL10"),
 )
-MIX4 = Composite("mix4", "USPS, CIFAR-10, SVHN and Fashion-MNIST side by side, 40 classes", ("usps", "cifar10", "svhn", "fmnist"), "apart")
+MIX4 = Composite(
+    "mix4",
+    "USPS, CIFAR-10, SVHN and Fashion-MNIST side by side, 40 classes",
+    ("usps", "cifar10", "svhn", "fmnist"),
+    "apart",
+)

@@ -50,4 +50,6 @@ def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Ge
     return shares
 
 
-CLASSES = Partition("classes", "SPFL: equal buckets of k classes per client, 80/20; partition.shared=true for IID", ClassesParams, split)
+CLASSES = Partition(
+    "classes", "SPFL: equal buckets of k classes per client, 80/20; partition.shared=true for IID", ClassesParams, split
+)

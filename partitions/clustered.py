@@ -15,14 +15,16 @@ from fedsim.config import at_least, positive
 from fedsim.errors import ConfigError
 from partitions import dirichlet
 from partitions.deal import Counts, among_holders, by_class, draw_labels, exists, hand_out, whole, with_all_tests
-from partitions.split import Clusters, Indices, Labels, Partition, Share
+from partitions.split import Clusters, Labels, Partition, Share
 
 Allocation = Literal["proportional", "official-code"]
 
 
 @dataclass(frozen=True)
 class CNiidParams:
-    labels: int = 0  # per client; 0: two, or a fifth of the classes where that is more, which is what the paper's "(2)" means
+    labels: int = (
+        0  # per client; 0: two, or a fifth of the classes where that is more, which is what the paper's "(2)" means
+    )
     pseudo_clusters: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +67,7 @@ class ScDirParams:
 def c_niid(labels: Labels, clients: int, params: CNiidParams, rng: np.random.Generator) -> list[Share]:
     if params.pseudo_clusters:
         clusters = _shuffled(_super_clusters(labels, "auto"), rng)
-        return _niid(labels, clusters, _members(clusters, clients, "proportional", rng), params.labels, rng)
+        return _niid(labels, clusters, clients, params.labels, "proportional", rng)
     exists("labels", params.labels, labels.classes)
     everything = tuple(range(labels.classes))
     held = draw_labels(np.array(everything), clients, params.labels or _a_fifth(everything), rng)
@@ -74,7 +76,7 @@ def c_niid(labels: Labels, clients: int, params: CNiidParams, rng: np.random.Gen
 
 def sc_niid(labels: Labels, clients: int, params: ScNiidParams, rng: np.random.Generator) -> list[Share]:
     clusters = _super_clusters(labels, params.clusters)
-    return _niid(labels, clusters, _members(clusters, clients, params.allocation, rng), params.labels, rng)
+    return _niid(labels, clusters, clients, params.labels, params.allocation, rng)
 
 
 def c_dir(labels: Labels, clients: int, params: CDirParams, rng: np.random.Generator) -> list[Share]:
@@ -90,22 +92,41 @@ def sc_dir(labels: Labels, clients: int, params: ScDirParams, rng: np.random.Gen
     return _dir(labels, clusters, members, params.alpha, params.min_size, rng)
 
 
-def _niid(labels: Labels, clusters: Clusters, members: Counts, each: int, rng: np.random.Generator) -> list[Share]:
+def _niid(
+    labels: Labels, clusters: Clusters, clients: int, each: int, allocation: Allocation, rng: np.random.Generator
+) -> list[Share]:
     """A few labels of its cluster for each client, each label's samples in equal parts to its holders."""
-    held: list[Indices] = []
-    for cluster, clients in zip(clusters, members.tolist(), strict=True):
-        number = each or min(_a_fifth(cluster), len(cluster))
-        if number > len(cluster):
-            raise ConfigError(
-                f"partition.labels={number} is more than the {len(cluster)} labels of a super cluster; use {len(cluster)} or fewer"
-            )
-        if clients * number < len(cluster):
-            raise ConfigError(
-                f"{clients} clients of {number} labels cannot use all {len(cluster)} labels of a super cluster; "
-                f"the nearest that works is partition.labels={-(-len(cluster) // clients)}, or more clients"
-            )
-        held += draw_labels(np.array(cluster), clients, number, rng)
+    smallest = min(map(len, clusters))
+    if each > smallest:
+        raise ConfigError(
+            f"partition.labels={each} is more than the {smallest} labels of a super cluster; use {smallest} or fewer"
+        )
+    wanted = [each or min(_a_fifth(cluster), len(cluster)) for cluster in clusters]
+    needed = _clients_needed(clusters, wanted, allocation)
+    if clients < needed:
+        raise ConfigError(
+            f"{clients} clients with {min(wanted)} labels each cannot use every label of every super cluster; "
+            f"use clients={needed} or more"
+        )
+    members = _members(clusters, clients, allocation, rng)
+    drawn = [
+        draw_labels(np.array(cluster), n, number, rng)
+        for cluster, n, number in zip(clusters, members.tolist(), wanted, strict=True)
+    ]
+    held = [own for group in drawn for own in group]
     return with_all_tests(labels, among_holders(by_class(labels.train, labels.classes, rng), held))
+
+
+def _clients_needed(clusters: Clusters, wanted: Sequence[int], allocation: Allocation) -> int:
+    """The smallest number from which on every cluster gets enough clients to use all its labels."""
+    labels = np.array([len(cluster) for cluster in clusters])
+    needed = sum(map(len, clusters))
+    while needed > len(clusters):
+        members = _members(clusters, needed - 1, allocation, np.random.default_rng(0))
+        if (members * np.array(wanted) < labels).any():
+            break
+        needed -= 1
+    return needed
 
 
 def _dir(
@@ -113,11 +134,10 @@ def _dir(
 ) -> list[Share]:
     """Dirichlet proportions of the cluster's classes among the cluster's clients."""
     pools = by_class(labels.train, labels.classes, rng)
-    trains: list[Indices] = []
-    for cluster, clients in zip(clusters, members.tolist(), strict=True):
-        own = [pools[label] for label in cluster]
-        counts = dirichlet.counts(np.array([len(pool) for pool in own]), clients, alpha, min_size, rng)
-        trains += hand_out(own, counts)
+    own = [[pools[label] for label in cluster] for cluster in clusters]
+    groups = [(np.array([len(p) for p in part]), n) for part, n in zip(own, members.tolist(), strict=True)]
+    counts = dirichlet.counts(groups, alpha, min_size, rng)
+    trains = [train for part, drawn in zip(own, counts, strict=True) for train in hand_out(part, drawn)]
     return with_all_tests(labels, trains)
 
 
@@ -140,7 +160,9 @@ def _shuffled(clusters: Clusters, rng: np.random.Generator) -> Clusters:
 def _members(clusters: Clusters, clients: int, allocation: Allocation, rng: np.random.Generator) -> Counts:
     """Clients per super cluster: in proportion to its size (the text), or to 1 + its share of the classes (the code)."""
     if clients < len(clusters):
-        raise ConfigError(f"{clients} clients cannot fill {len(clusters)} super clusters; use clients={len(clusters)} or more")
+        raise ConfigError(
+            f"{clients} clients cannot fill {len(clusters)} super clusters; use clients={len(clusters)} or more"
+        )
     sizes = np.array([len(cluster) for cluster in clusters], np.float64)
     if allocation == "proportional":
         members = np.maximum(whole(clients, sizes), 1)

@@ -50,13 +50,12 @@ class Prepared:
         out[~train] = self.x_test[indices[~train] - n]
         return out
 
-    def normalised(self, indices: Indices) -> NDArray[np.float32]:
+    def normalise(self, x: NDArray[np.float32]) -> None:
+        """Images as stored -> mean 0 and deviation 1 per channel, in place."""
         scale = 255 if self.x_train.dtype == np.uint8 else 1
         mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
-        out = self.images(indices)
-        out -= mean * scale
-        out /= std * scale
-        return out
+        x -= mean * scale
+        x /= std * scale
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,22 @@ class Dataset:
 
     def images(self, indices: Indices, normalised: bool = True) -> NDArray[np.float32]:
         """The samples at pooled `indices`: N x C x H x W."""
-        out = np.zeros((len(indices), *self.shape), np.float32)
+        out = np.empty((len(indices), *self.shape), np.float32)
         for number, part in enumerate(self.parts):
             mine, local = self._within(number, indices)
-            x = part.normalised(local) if normalised else part.images(local)
-            top, left = (self.shape[1] - x.shape[2]) // 2, (self.shape[2] - x.shape[3]) // 2
-            out[mine, :, top : top + x.shape[2], left : left + x.shape[3]] = x
+            x = self._padded(part.images(local))
+            if normalised:
+                part.normalise(x)
+            out[mine] = x
+        return out
+
+    def _padded(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        _, height, width = self.shape
+        if x.shape[1:] == self.shape:
+            return x
+        out = np.zeros((len(x), *self.shape), np.float32)
+        top, left = (height - x.shape[2]) // 2, (width - x.shape[3]) // 2
+        out[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
         return out
 
     def _within(self, number: int, indices: Indices) -> tuple[Indices, Indices]:
@@ -117,28 +126,20 @@ def find(name: str, root: str = "") -> Single | Composite:
     file = data_root(root) / f"{name}.npz"
     if Path(name).name == name and file.is_file():
         return Single(name, f"the file {file}")
-    unknown("dataset", name, [*registry.names("dataset"), f"or a file {file}"])
+    return unknown("dataset", name, [f"a file {file}", *registry.names("dataset")])
 
 
 def load(name: str, root: str = "", progress: Progress | None = None) -> Dataset:
     """A dataset by name, prepared if this is the first time it is used."""
-    return _load(name, data_root(root), os.environ.get("FEDSIM_CACHE", ""), progress)
+    spec = find(name, root)
+    names = (name,) if isinstance(spec, Single) else spec.parts
+    folders = tuple(_prepared(part, data_root(root), progress) for part in names)
+    return _joined(name, folders, names, apart=isinstance(spec, Composite) and spec.labels == "apart")
 
 
 @remember
-def _load(name: str, root: Path, home: str, progress: Progress | None) -> Dataset:
-    spec = find(name, str(root))
-    if isinstance(spec, Single):
-        return _joined(name, (_prepared(spec, root, progress),), (name,), apart=False)
-    parts = [find(part, str(root)) for part in spec.parts]
-    singles = [part for part in parts if isinstance(part, Single)]
-    if len(singles) < len(parts):
-        raise ConfigError(f"dataset {name!r} must be made of single datasets, not of {', '.join(spec.parts)}")
-    prepared = tuple(_prepared(single, root, progress) for single in singles)
-    return _joined(name, prepared, spec.parts, apart=spec.labels == "apart")
-
-
-def _joined(name: str, parts: tuple[Prepared, ...], names: tuple[str, ...], apart: bool) -> Dataset:
+def _joined(name: str, folders: tuple[Path, ...], names: tuple[str, ...], apart: bool) -> Dataset:
+    parts = tuple(_open(folder) for folder in folders)
     sizes = [part.classes for part in parts]
     if not apart and len(set(sizes)) > 1:
         listed = ", ".join(f"{n} {c}" for n, c in zip(names, sizes, strict=True))
@@ -162,21 +163,25 @@ def _joined(name: str, parts: tuple[Prepared, ...], names: tuple[str, ...], apar
     return Dataset(name, parts, labels, (channels, height, width))
 
 
-def _prepared(spec: Single, root: Path, progress: Progress | None) -> Prepared:
+def _prepared(name: str, root: Path, progress: Progress | None) -> Path:
+    """The folder of a single dataset's prepared arrays."""
+    spec = find(name, str(root))
+    if isinstance(spec, Composite):
+        raise ConfigError(f"dataset {name!r} is itself made of {', '.join(spec.parts)}: name these instead")
     file = root / f"{spec.name}.npz"
     if file.is_file():
         stat = file.stat()
         origin = ["npz", str(file.resolve()), stat.st_size, stat.st_mtime_ns]
         read: Callable[[], sources.Raw] = partial(sources.from_npz, file, spec)
     elif spec.vision is None:
-        origin, read = ["scikit-learn"], sources.from_sklearn
+        origin, read = ["scikit-learn"], partial(sources.from_sklearn, spec)
     else:
         origin, read = ["torchvision", str(root.resolve())], partial(sources.from_torchvision, spec, file)
     folder = cache.home() / "datasets" / f"{spec.name}-{cache.key(FORMAT, spec.name, spec.mean, spec.std, *origin)}"
-    return _open(cache.once(folder, lambda empty: _write(read(), spec, empty, progress)))
+    return cache.once(folder, lambda empty: _write(read(), empty, progress))
 
 
-def _write(raw: sources.Raw, spec: Single, folder: Path, progress: Progress | None) -> None:
+def _write(raw: sources.Raw, folder: Path, progress: Progress | None) -> None:
     """Arrays and a small manifest. The fingerprint covers every byte: same data, same splits, on every machine."""
     digest, done, total = [], 0, len(raw.x_train) + len(raw.x_test)
     for part, x in (("train", raw.x_train), ("test", raw.x_test)):
@@ -195,8 +200,8 @@ def _write(raw: sources.Raw, spec: Single, folder: Path, progress: Progress | No
     if raw.users is not None:
         np.save(folder / "users.npy", raw.users)
         digest.append(cache.digest(raw.users))
-    mean, std = (spec.mean, spec.std) if spec.mean else _moments(raw.x_train)
-    classes = spec.classes or int(max(raw.y_train.max(), raw.y_test.max())) + 1
+    mean, std = (raw.spec.mean, raw.spec.std) if raw.spec.mean else _moments(raw.x_train)
+    classes = raw.spec.classes or int(max(raw.y_train.max(), raw.y_test.max())) + 1
     about = {"classes": classes, "mean": mean, "std": std, "fingerprint": cache.key(*digest)}
     (folder / "about.json").write_text(json.dumps(about))
 

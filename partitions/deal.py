@@ -62,12 +62,12 @@ def among_holders(pools: Sequence[Indices], held: Sequence[Indices]) -> list[Ind
     counts = np.zeros((len(held), len(pools)), np.int64)
     for client, own in enumerate(held):
         counts[client, own] = 1
-    for c in np.flatnonzero(counts.sum(axis=0)):
+    for c in np.flatnonzero(counts.sum(axis=0)).tolist():
         holders = int(counts[:, c].sum())
         if len(pools[c]) < holders:
             raise ConfigError(
                 f"class {c} has {len(pools[c])} samples for {holders} clients; "
-                f"the nearest that works is clients={max(1, len(held) * len(pools[c]) // holders)} or fewer"
+                f"with clients={min(len(pool) for pool in pools)} or fewer every class is sure to be enough"
             )
         counts[:, c] = whole(len(pools[c]), counts[:, c].astype(np.float64))
     return hand_out(pools, counts)
@@ -76,15 +76,37 @@ def among_holders(pools: Sequence[Indices], held: Sequence[Indices]) -> list[Ind
 def with_tests(labels: Labels, trains: Sequence[Indices], rng: np.random.Generator) -> list[Share]:
     """Tests that follow the training data: each class's test samples go to its holders in proportion to what they hold.
 
-    The tests are disjoint and complete over the classes that are held, and no client is left without one.
+    The tests are complete over the classes that are held, and disjoint as long as there are enough to go round.
     """
     held = class_counts(labels.train, trains, labels.classes)
     pools = by_class(labels.test, labels.classes, rng, start=len(labels.train))
     counts = np.zeros_like(held)
-    for c in np.flatnonzero(held.sum(axis=0)):
+    for c in np.flatnonzero(held.sum(axis=0)).tolist():
         counts[:, c] = whole(len(pools[c]), held[:, c].astype(np.float64))
     _feed_the_empty(counts, held)
-    return [Share(train, test) for train, test in zip(trains, hand_out(pools, counts), strict=True)]
+    tests = hand_out(pools, counts)
+    for client in np.flatnonzero(counts.sum(axis=1) == 0).tolist():
+        tests[client] = rng.choice(_any_of(pools, held[client]), 1)
+    return [Share(train, test) for train, test in zip(trains, tests, strict=True)]
+
+
+def _feed_the_empty(counts: Counts, held: Counts) -> None:
+    """Whoever came out with no test sample gets one of a class it holds, from the client with the most of that class."""
+    for client in np.flatnonzero(counts.sum(axis=1) == 0):
+        spare = np.where(counts.sum(axis=1)[:, None] > 1, counts, 0)
+        spare[:, held[client] == 0] = 0
+        giver, label = np.unravel_index(spare.argmax(), spare.shape)
+        if spare[giver, label] > 0:
+            counts[giver, label] -= 1
+            counts[client, label] += 1
+
+
+def _any_of(pools: Sequence[Indices], held: Counts) -> Indices:
+    """The test samples of the classes a client holds: where there are too few for all, it shares one with another."""
+    own = np.concatenate([pools[c] for c in np.flatnonzero(held).tolist()])
+    if len(own) == 0:
+        raise ConfigError(f"the test part has no samples of class {np.flatnonzero(held)[0]}, all that one client holds")
+    return own
 
 
 def with_all_tests(labels: Labels, trains: Sequence[Indices]) -> list[Share]:
@@ -94,26 +116,15 @@ def with_all_tests(labels: Labels, trains: Sequence[Indices]) -> list[Share]:
     return [Share(train, np.flatnonzero(own[labels.test]) + start) for train, own in zip(trains, held, strict=True)]
 
 
-def _feed_the_empty(counts: Counts, held: Counts) -> None:
-    """Whoever came out with no test sample gets one of a class it holds, from the client with the most of that class."""
-    for client in np.flatnonzero(counts.sum(axis=1) == 0):
-        spare = np.where(counts.sum(axis=1)[:, None] > 1, counts, 0)
-        spare[:, held[client] == 0] = 0
-        giver, label = np.unravel_index(spare.argmax(), spare.shape)
-        if spare[giver, label] == 0:
-            raise ConfigError(
-                f"{counts.sum()} test samples do not give each of {len(counts)} clients one of a class it holds; "
-                f"use fewer clients, such as clients={max(1, min(len(counts) - 1, int(counts.sum()) // 4))}"
-            )
-        counts[giver, label] -= 1
-        counts[client, label] += 1
-
-
 def enough(samples: int, clients: int) -> None:
     if samples < clients:
-        raise ConfigError(f"{samples} samples cannot give each of {clients} clients one; use clients={samples} or fewer")
+        raise ConfigError(
+            f"{samples} samples cannot give each of {clients} clients one; use clients={samples} or fewer"
+        )
 
 
 def exists(name: str, wanted: int, classes: int) -> None:
     if wanted > classes:
-        raise ConfigError(f"partition.{name}={wanted} is more than the {classes} classes there are; use {classes} or fewer")
+        raise ConfigError(
+            f"partition.{name}={wanted} is more than the {classes} classes there are; use {classes} or fewer"
+        )

@@ -1,6 +1,7 @@
-"""How many samples of each class each client gets when every class is spread by a Dirichlet draw (NIID-Bench's procedure)."""
+"""How many samples of each class each client gets when Dirichlet draws spread the classes (NIID-Bench's procedure)."""
 
-import copy
+from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,33 +10,46 @@ from fedsim.errors import ConfigError
 from partitions.deal import Counts, whole
 
 ATTEMPTS = 100
+Group = tuple[Counts, int]  # the sizes of its classes, and the number of clients that share them
 
 
 def counts(
-    sizes: Counts, clients: int, alpha: float, min_size: int, rng: np.random.Generator, balance: bool = True
-) -> Counts:
-    """Clients x classes. Redrawn until everybody has `min_size` samples; if that never happens, says what would."""
-    total = int(sizes.sum())
-    if clients * min_size > total:
-        raise ConfigError(
-            f"{total} samples cannot give each of {clients} clients {min_size}; "
-            f"the nearest that works is partition.min-size={total // clients} or clients={total // max(1, min_size)}"
-        )
-    untouched = copy.deepcopy(rng)
-    best = 0
-    for _ in range(ATTEMPTS):
-        drawn = _draw(sizes, clients, alpha, balance, rng)
-        smallest = int(drawn.sum(axis=1).min())
-        if smallest >= min_size:
-            return drawn
-        best = max(best, smallest)
-    works = [f"partition.min-size={best}"] if best else []
-    if (larger := _alpha_that_works(sizes, clients, alpha, min_size, balance, untouched)) is not None:
-        works.append(f"partition.alpha={larger:g}")
+    groups: Sequence[Group], alpha: float, min_size: int, rng: np.random.Generator, balance: bool = True
+) -> list[Counts]:
+    """Clients x classes for each group, redrawn until everybody has `min_size` samples; if nobody ever does, what would."""
+    seeds = rng.integers(2**32, size=len(groups)).tolist()
+
+    def best(trial: float) -> list[Counts]:
+        return [_best_draw(*group, trial, min_size, balance, seed) for group, seed in zip(groups, seeds, strict=True)]
+
+    drawn = best(alpha)
+    smallest = _smallest(drawn)
+    if smallest >= min_size:
+        return drawn
+    works = [f"partition.min-size={smallest}"] if smallest else []
+    if all(clients * min_size <= sizes.sum() for sizes, clients in groups):
+        larger = (alpha * 2.0**doublings for doublings in range(1, 11))
+        enough = (trial for trial in larger if _smallest(best(trial)) >= min_size)
+        works += [f"partition.alpha={trial:g}" for trial in islice(enough, 1)]
     raise ConfigError(
-        f"{ATTEMPTS} draws of Dirichlet({alpha:g}) never gave each of {clients} clients {min_size} samples; "
+        f"{ATTEMPTS} draws of Dirichlet({alpha:g}) never gave everybody {min_size} samples; "
         f"the nearest that works is {' or '.join(works) or 'a smaller number of clients'}"
     )
+
+
+def _smallest(drawn: Sequence[Counts]) -> int:
+    return min(int(group.sum(axis=1).min()) for group in drawn)
+
+
+def _best_draw(sizes: Counts, clients: int, alpha: float, min_size: int, balance: bool, seed: int) -> Counts:
+    """The first draw that gives every client enough, else the one that came closest."""
+    rng = np.random.default_rng(seed)
+    best = _draw(sizes, clients, alpha, balance, rng)
+    for _ in range(ATTEMPTS - 1):
+        if _smallest([best]) >= min_size:
+            break
+        best = max(best, _draw(sizes, clients, alpha, balance, rng), key=lambda drawn: _smallest([drawn]))
+    return best
 
 
 def _draw(sizes: Counts, clients: int, alpha: float, balance: bool, rng: np.random.Generator) -> Counts:
@@ -52,15 +66,3 @@ def _only(weights: NDArray[np.float64], open_to: NDArray[np.bool_]) -> NDArray[n
     """A tiny alpha puts all weight on one client; if that one is full, the others share equally."""
     left = weights * open_to
     return left if left.sum() > 0 else open_to.astype(np.float64)
-
-
-def _alpha_that_works(
-    sizes: Counts, clients: int, alpha: float, min_size: int, balance: bool, rng: np.random.Generator
-) -> float | None:
-    """The first doubling of alpha under which the same random numbers succeed."""
-    for doublings in range(1, 21):
-        larger, fresh = alpha * 2**doublings, copy.deepcopy(rng)
-        for _ in range(ATTEMPTS):
-            if _draw(sizes, clients, larger, balance, fresh).sum(axis=1).min() >= min_size:
-                return larger
-    return None

@@ -1,4 +1,4 @@
-"""The split nature made: whoever wrote, photographed or spoke a sample owns it."""
+"""The splits nature made: whoever wrote, photographed or spoke a sample owns it, and a silo owns what it brings."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,9 @@ class ByUserParams:
 def split(labels: Labels, clients: int, params: ByUserParams, rng: np.random.Generator) -> list[Share]:
     """Whole users, dealt to the clients as evenly as they come: one each when there are as many clients as users."""
     if labels.users is None:
-        raise ConfigError("partition by-user needs to know whose each sample is: add user_train and user_test to the npz file")
+        raise ConfigError(
+            "partition by-user needs to know whose each sample is: add user_train and user_test to the npz file"
+        )
     names, owner, sizes = np.unique(labels.users, return_inverse=True, return_counts=True)
     kept = np.flatnonzero(sizes >= params.min_size)
     if len(kept) < clients:
@@ -42,8 +44,22 @@ def _parts(own: Indices, trains: int, rng: np.random.Generator) -> Share:
     """The dataset's own parts if the client has samples in both, else a random fifth for the tests."""
     if (own < trains).any() and (own >= trains).any():
         return Share(own[own < trains], own[own >= trains])
-    own, tests = rng.permutation(own), max(1, round(TEST_SHARE * len(own)))
-    return Share(own[tests:], own[:tests])
+    mixed, tests = rng.permutation(own), max(1, round(TEST_SHARE * len(own)))
+    return Share(mixed[tests:], mixed[:tests])
 
 
-BY_USER = Partition("by-user", "every client the samples of its own users (user_train, user_test in the npz)", ByUserParams, split)
+@dataclass(frozen=True)
+class OwnParams:
+    """Nothing to choose."""
+
+
+def own(labels: Labels, clients: int, params: OwnParams, rng: np.random.Generator) -> list[Share]:
+    """In a deployment every silo finds its own file under the dataset's name, so nothing is left to split."""
+    trains = len(labels.train)
+    return [Share(np.arange(trains), np.arange(trains, trains + len(labels.test)))] * clients
+
+
+OWN = Partition("own", "all of the dataset: for silos that each bring their own file", OwnParams, own)
+BY_USER = Partition(
+    "by-user", "every client the samples of its own users (user_train, user_test in the npz)", ByUserParams, split
+)

@@ -6,7 +6,8 @@ same law. The sizes are totals: the only reading under which the paper's two sen
 
 The paper's other datasets are described in an appendix that is not public. The template used for them here is OURS:
 five groups (CIFAR-100: of four neighbouring coarse labels each; else of consecutive classes, {0,1}, {2,3}, ... for ten)
-of 600, 500, 400, 300 and 200 training samples. Everywhere, clients per group follow the number of its classes.
+of 600, 500, 400, 300 and 200 training samples, all smaller in proportion where the dataset is too small for that.
+Everywhere, clients per group follow the number of its classes.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,24 +23,28 @@ from partitions.split import Indices, Labels, Partition, Share
 EMNIST_GROUPS = [np.arange(0, 10), np.arange(10, 36), np.arange(36, 62)]
 EMNIST_SIZES = (1000, 700, 400)
 OUR_SIZES = (600, 500, 400, 300, 200)
+TESTS = 100
 Sizes = tuple[int, ...]
 
 # The coarse label of each fine label of CIFAR-100, as published with the dataset.
-CIFAR100_COARSE = np.array(
-    [4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10]
-    + [12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16]
-    + [12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13]
-)
+# fmt: off
+CIFAR100_COARSE = np.array([
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7,
+    6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10,
+    16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16,
+    12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13,
+])
+# fmt: on
 
 
 @dataclass(frozen=True)
 class PracticalParams:
     sizes: Sizes = ()  # training samples of a client, one per group; empty: 1000,700,400 for EMNIST, else our own
     dominant: float = 0.8  # share of the dominating classes
-    tests: int = 100  # test samples of a client
+    tests: int = 0  # test samples of a client; 0: 100
 
     def __post_init__(self) -> None:
-        at_least("partition.tests", self.tests, 1)
+        at_least("partition.tests", self.tests, 0)
         for size in self.sizes:
             at_least("partition.sizes", size, 1)
         if not 0 <= self.dominant <= 1:
@@ -51,7 +56,7 @@ def groups_of(classes: int) -> list[Indices]:
     if classes == 62:
         return EMNIST_GROUPS
     if classes == 100:
-        return [np.flatnonzero(CIFAR100_COARSE // 4 == group) for group in range(5)]
+        return [np.flatnonzero(group == CIFAR100_COARSE // 4) for group in range(5)]
     return np.array_split(np.arange(classes), min(len(OUR_SIZES), classes))
 
 
@@ -72,8 +77,9 @@ def split(labels: Labels, clients: int, params: PracticalParams, rng: np.random.
     def test_law(own: Sizes) -> Counts:
         return _law(own * clients, dominating, labels.classes, params.dominant, seeds[1])
 
-    train = _counts(pools, "sizes", sizes, train_law)
-    test = _counts(test_pools, "tests", (params.tests,), test_law)
+    ours = groups is not EMNIST_GROUPS
+    train = _counts(pools, "sizes", sizes, train_law, shrink=ours and not params.sizes)
+    test = _counts(test_pools, "tests", (params.tests or TESTS,), test_law, shrink=ours and not params.tests)
     return [Share(*own) for own in zip(hand_out(pools, train), hand_out(test_pools, test), strict=True)]
 
 
@@ -90,23 +96,37 @@ def _law(sizes: Sequence[int], dominating: Sequence[Indices], classes: int, domi
     return counts
 
 
-def _counts(pools: Sequence[Indices], name: str, sizes: Sizes, law: Callable[[Sizes], Counts]) -> Counts:
-    """What the law wants, if the classes have it; else the error names the nearest sizes they can serve."""
+def _counts(pools: Sequence[Indices], name: str, sizes: Sizes, law: Callable[[Sizes], Counts], shrink: bool) -> Counts:
+    """What the law wants, if the classes have it; else the largest sizes they can serve are taken, or named in the error."""
     have = np.array([len(pool) for pool in pools])
     wanted = law(sizes).sum(axis=0)
     if (wanted <= have).all():
         return law(sizes)
+
+    def per_mille(part: int) -> Sizes:
+        return tuple(size * part // 1000 for size in sizes)
+
+    works, fails = 0, 1000
+    while fails - works > 1:
+        middle = (works + fails) // 2
+        if (law(per_mille(middle)).sum(axis=0) <= have).all():
+            works = middle
+        else:
+            fails = middle
+    largest = per_mille(works)
+    if shrink and all(largest):
+        return law(largest)
     label = int(np.argmax(wanted / np.maximum(have, 1)))
-    smaller = sizes
-    while any(smaller) and (law(smaller).sum(axis=0) > have).any():
-        smaller = tuple(size * 49 // 50 for size in smaller)
-    works = f"partition.{name}={','.join(map(str, smaller))}" if all(smaller) else "a smaller number of clients"
     raise ConfigError(
-        f"partition.{name}={','.join(map(str, sizes))} needs {wanted[label]} samples of class {label}, which has {have[label]}; "
-        f"the nearest that works is {works}"
+        f"partition.{name}={','.join(map(str, sizes))} needs {wanted[label]} samples of class {label}, "
+        f"which has {have[label]}; the nearest that works is "
+        + (f"partition.{name}={','.join(map(str, largest))}" if all(largest) else "a smaller number of clients")
     )
 
 
 PRACTICAL = Partition(
-    "practical", "FedAMP: groups of clients, 80 % of the data from the group's dominating classes", PracticalParams, split
+    "practical",
+    "FedAMP: groups of clients, 80 % of the data from the group's dominating classes",
+    PracticalParams,
+    split,
 )

@@ -48,7 +48,9 @@ def client_data(config: RunConfig, client: int) -> ClientData:
 def shares(config: RunConfig) -> list[Share]:
     """Every client's share, the same on every machine for the same seed; drawn once, then read from the cache."""
     folder = _folder(config)
-    return [_open(folder, client) for client in range(config.clients)]
+    arrays = {name: np.load(folder / f"{name}.npy") for name in ("train", "train_ends", "test", "test_ends", "turns")}
+    train, test = (np.split(arrays[part], arrays[f"{part}_ends"][1:-1]) for part in ("train", "test"))
+    return [Share(*own) for own in zip(train, test, arrays["turns"].tolist(), strict=True)]
 
 
 def _folder(config: RunConfig) -> Path:
@@ -57,7 +59,9 @@ def _folder(config: RunConfig) -> Path:
 
     def draw(folder: Path) -> None:
         labels = replace(dataset.labels, super_clusters=partial(superclusters.of, dataset))
-        split = registry.find("partition", config.partition).split(labels, config.clients, params, stream(config.seed, "split"))
+        split = registry.find("partition", config.partition).split(
+            labels, config.clients, params, stream(config.seed, "split")
+        )
         _, height, width = dataset.shape
         if height != width and any(share.turns % 2 for share in split):
             raise ConfigError(f"images of {height}x{width} have no quarter turns; use partition.rotations=2")

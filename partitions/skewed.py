@@ -62,10 +62,12 @@ def by_dirichlet(labels: Labels, clients: int, params: DirichletParams, rng: np.
     """Each class is spread over the clients by its own Dirichlet draw."""
     pools = by_class(labels.train, labels.classes, rng)
     sizes = np.array([len(pool) for pool in pools])
-    counts = dirichlet.counts(sizes, clients, params.alpha, params.min_size, rng, params.balance)
+    [counts] = dirichlet.counts([(sizes, clients)], params.alpha, params.min_size, rng, params.balance)
     return with_tests(labels, hand_out(pools, counts), rng)
 
 
 SHARDS = Partition("shards", "McMahan: sort by label, cut into shards, two for each client", ShardsParams, shards)
 PATHOLOGICAL = Partition("pathological", "k classes for each client, tests disjoint", PathologicalParams, pathological)
-DIRICHLET = Partition("dirichlet", "every class spread over the clients by Dirichlet(alpha)", DirichletParams, by_dirichlet)
+DIRICHLET = Partition(
+    "dirichlet", "every class spread over the clients by Dirichlet(alpha)", DirichletParams, by_dirichlet
+)

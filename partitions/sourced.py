@@ -1,4 +1,4 @@
-"""Splits in which clients differ in what their images look like: four datasets side by side, rotations, or one dataset each."""
+"""Splits in which clients' images look different: four datasets side by side, rotations, or one dataset each."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -30,8 +30,12 @@ def mix4(labels: Labels, clients: int, params: Mix4Params, rng: np.random.Genera
     if labels.sources != MIX4_DATASET.parts or labels.source is None:
         raise ConfigError(f"partition mix4 splits {', '.join(MIX4_DATASET.parts)} side by side: use dataset=mix4")
     if clients < len(labels.sources):
-        raise ConfigError(f"partition mix4 needs a client for each of its four datasets; use clients={len(labels.sources)} or more")
-    members = 1 + whole(clients - len(labels.sources), MIX4_CLIENTS - 1)  # nobody is left out, and 100 give the paper's numbers
+        raise ConfigError(
+            f"partition mix4 needs a client for each of its four datasets; use clients={len(labels.sources)} or more"
+        )
+    members = 1 + whole(
+        clients - len(labels.sources), MIX4_CLIENTS - 1
+    )  # nobody is left out, and 100 give the paper's numbers
     shares = []
     for number, group in enumerate(members.tolist()):
         train, test = _parts(labels, number)
@@ -76,9 +80,13 @@ def feature_shift(labels: Labels, clients: int, params: FeatureShiftParams, rng:
     if params.by == "rotation":
         return _rotated(iid(labels, clients, IidParams(), rng), params.rotations)
     if labels.source is None:
-        raise ConfigError("partition.by=source needs several datasets side by side, such as dataset=mnist+usps or dataset=mix4")
+        raise ConfigError(
+            "partition.by=source needs several datasets side by side, such as dataset=mnist+usps or dataset=mix4"
+        )
     if clients < len(labels.sources):
-        raise ConfigError(f"{clients} clients cannot hold {len(labels.sources)} datasets; use clients={len(labels.sources)} or more")
+        raise ConfigError(
+            f"{clients} clients cannot hold {len(labels.sources)} datasets; use clients={len(labels.sources)} or more"
+        )
     shares = []
     for number, members in enumerate(whole(clients, np.ones(len(labels.sources))).tolist()):
         train, test = _parts(labels, number)
@@ -94,5 +102,12 @@ def _rotated(shares: list[Share], rotations: int) -> list[Share]:
     return [share._replace(turns=turn * (i * rotations // len(shares))) for i, share in enumerate(shares)]
 
 
-MIX4 = Partition("mix4", "100 clients on four datasets, 14 + 32 + 26 + 28, each tested on its whole dataset", Mix4Params, mix4)
-FEATURE_SHIFT = Partition("feature-shift", "equal labels, different images: rotated groups, or one dataset each", FeatureShiftParams, feature_shift)
+MIX4 = Partition(
+    "mix4", "100 clients on four datasets, 14 + 32 + 26 + 28, each tested on its whole dataset", Mix4Params, mix4
+)
+FEATURE_SHIFT = Partition(
+    "feature-shift",
+    "equal labels, different images: rotated groups, or one dataset each",
+    FeatureShiftParams,
+    feature_shift,
+)

@@ -1,4 +1,4 @@
-"""Super clusters: groups of classes whose images look alike ("Rethinking Data Heterogeneity", table 7), known or discovered."""
+"""Groups of classes whose images look alike ("Rethinking Data Heterogeneity in FL", table 7), known or discovered."""
 
 from typing import TYPE_CHECKING
 
@@ -56,8 +56,8 @@ def class_angles(dataset: "Dataset", p: int = 3) -> NDArray[np.float64]:
     """The angle (Eq. 2, degrees) between every two classes of the training part."""
     from partitions import measures
 
-    signatures = [measures.signature(dataset.images(own, normalised=False), p) for own in _classes(dataset)]
-    return measures.proximity(signatures)
+    images = (dataset.images(own, normalised=False) for own in _classes(dataset))
+    return measures.proximity(measures.signatures(images, p))
 
 
 def _classes(dataset: "Dataset") -> list[Indices]:

@@ -41,22 +41,24 @@ class QuantityParams:
 
 def quantity(labels: Labels, clients: int, params: QuantityParams, rng: np.random.Generator) -> list[Share]:
     """Everyone gets the minimum; what is left goes out in the proportions of the law, to clients in random order."""
-    spare = len(labels.train) - clients * params.min_size
-    if spare < 0:
+    samples = len(labels.train)
+    if clients * params.min_size > samples:
         raise ConfigError(
-            f"{len(labels.train)} samples cannot give each of {clients} clients {params.min_size}; "
-            f"the nearest that works is partition.min-size={len(labels.train) // clients} or clients={len(labels.train) // params.min_size}"
+            f"{samples} samples cannot give each of {clients} clients {params.min_size}; the nearest that works is "
+            f"partition.min-size={samples // clients} or clients={samples // params.min_size}"
         )
     rank = np.arange(1, clients + 1, dtype=np.float64)
-    weights = {
-        "dirichlet": lambda: rng.dirichlet(np.full(clients, params.alpha)),
-        "linear": lambda: rank,
-        "square": lambda: rank**2,
-        "exponential": lambda: np.exp(rank - clients),
-    }[params.law]()
-    sizes = params.min_size + whole(spare, rng.permutation(weights))
-    return with_tests(labels, cut(rng.permutation(len(labels.train)), sizes), rng)
+    if params.law == "dirichlet":
+        weights = rng.dirichlet(np.full(clients, params.alpha))
+    else:
+        weights = {"linear": rank, "square": rank**2, "exponential": np.exp(rank - clients)}[params.law]
+    sizes = params.min_size + whole(samples - clients * params.min_size, rng.permutation(weights))
+    return with_tests(labels, cut(rng.permutation(samples), sizes), rng)
 
 
-IID = Partition("iid", "every client an equal random part; with partition.classes=k, of the same k classes", IidParams, iid)
-QUANTITY = Partition("quantity", "random parts of unequal size: Dirichlet, linear, square or exponential", QuantityParams, quantity)
+IID = Partition(
+    "iid", "every client an equal random part; with partition.classes=k, of the same k classes", IidParams, iid
+)
+QUANTITY = Partition(
+    "quantity", "random parts of unequal size: Dirichlet, linear, square or exponential", QuantityParams, quantity
+)

@@ -24,7 +24,9 @@ def open_grid(config: RunConfig, engine: str, ray_address: str | None = None) ->
 def launch(config: RunConfig, engine: str, ray_address: str | None = None) -> None:
     """One run from start to end; the run folder holds what came out."""
     from fedsim.server_app import app
+    from partitions.silo import shares
 
+    shares(config)  # prepared once, before many workers ask; an impossible split is refused here
     grid = open_grid(config, engine, ray_address)
     try:
         app(grid, Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(config.flat())))

@@ -7,6 +7,7 @@ again with the state it had. A vector that many messages share enters the object
 
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -196,11 +197,23 @@ def _share(buffer: Bytes, shared: dict[int, Any]) -> Any:
 
 def _connect(config: RunConfig, address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, it warns
+    if address is not None:
+        _knock(address)
     own: dict[str, Any] = {"num_cpus": max(config.workers, os.cpu_count() or 1), "include_dashboard": False}
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
     except (RayError, ConnectionError, ValueError, RuntimeError) as error:
         raise FedsimError(f"cannot join Ray at {address or 'this machine'}: {error}") from error
+
+
+def _knock(address: str) -> None:
+    """Ray itself takes minutes to find out that nobody listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if host and "//" not in host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise FedsimError(f"cannot join Ray at {address}: {error}") from error
 
 
 def _seats(config: RunConfig) -> tuple[int, float]:

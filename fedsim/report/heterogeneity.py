@@ -1,0 +1,164 @@
+"""How unequal the clients of a run are, as tables and pictures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from rich.table import Table
+
+from fedsim.report.figures import COLOURS
+
+Matrix = NDArray[np.float64]
+SHOWN = 20  # clients listed one by one in the terminal; a longer list is shown by its ends
+
+# What each distance is called in a table, and in what it is counted.
+DISTANCES = {"eq2": "Eq. 2 (degrees)", "eq3": "Eq. 3 (degrees)", "emd": "EMD (deviations)", "1-cka": "1 - CKA"}
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """What each client of a run holds, and how far the clients are from each other."""
+
+    dataset: str
+    partition: str
+    seed: int
+    counts: NDArray[np.int64]  # clients x classes, of the training samples
+    tests: NDArray[np.int64]  # test samples per client
+    entropy: Matrix  # of the training labels, per client, in bits
+    distances: Mapping[str, Matrix]  # clients x clients, by a key of DISTANCES
+    order: Sequence[int]  # the clients, those with similar data side by side
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}, {self.partition}, {len(self.tests)} clients, seed {self.seed}"
+
+    @property
+    def trains(self) -> NDArray[np.int64]:
+        return np.asarray(self.counts.sum(axis=1))
+
+    def mean_distance(self, key: str) -> float:
+        """Over all pairs of different clients; nothing to compare with one client alone."""
+        clients = len(self.tests)
+        return float(self.distances[key].sum() / (clients * (clients - 1))) if clients > 1 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        held = [np.flatnonzero(row).tolist() for row in self.counts]
+        return {
+            "dataset": self.dataset,
+            "partition": self.partition,
+            "seed": self.seed,
+            "clients": [
+                {"train": int(n), "test": int(t), "entropy": round(float(e), 4), "labels": own, "counts": row.tolist()}
+                for n, t, e, own, row in zip(self.trains, self.tests, self.entropy, held, self.counts, strict=True)
+            ],
+            "mean_distance": {key: round(self.mean_distance(key), 6) for key in self.distances},
+            "order": list(self.order),
+        }
+
+
+def client_table(found: Heterogeneity) -> Table:
+    """One line per client; of many clients the first and the last."""
+    table = Table(title=found.name)
+    for column in ("client", "train", "test", "classes", "entropy (bits)", "most frequent labels"):
+        table.add_column(column, justify="left" if column.startswith("most") else "right")
+    clients = len(found.tests)
+    half = SHOWN // 2
+    for client in range(clients):
+        if clients > SHOWN and half <= client < clients - half:
+            if client == half:
+                table.add_row(*["..."] * 5, f"({clients - SHOWN} more: --json lists all)")
+            continue
+        row = found.counts[client]
+        often = [label for label in np.argsort(-row, kind="stable")[:5] if row[label]]
+        numbers = (client, found.trains[client], found.tests[client], np.count_nonzero(row))
+        listed = ", ".join(f"{label}: {row[label]}" for label in often)
+        table.add_row(*map(str, numbers), f"{found.entropy[client]:.2f}", listed)
+    return table
+
+
+def distance_table(founds: Sequence[Heterogeneity]) -> Table:
+    """The mean distance between two clients, and how sizes and labels spread: one line per way of splitting."""
+    table = Table(title=f"mean distance between two clients of {founds[0].dataset}")
+    keys = list(founds[0].distances)
+    for column in ("partition", *(DISTANCES[key] for key in keys), "train", "classes", "entropy"):
+        table.add_column(column, justify="left" if column == "partition" else "right", no_wrap=column == "partition")
+    for found in founds:
+        classes = np.count_nonzero(found.counts, axis=1)
+        table.add_row(
+            found.partition,
+            *(f"{found.mean_distance(key):.3f}" for key in keys),
+            f"{found.trains.min()}-{found.trains.max()}",
+            f"{classes.min()}-{classes.max()}",
+            f"{found.entropy.mean():.2f}",
+        )
+    return table
+
+
+def heterogeneity_figure(found: Heterogeneity) -> Figure:
+    """Labels per client, sizes below them, and the proximity matrix beside."""
+    figure = Figure(figsize=(13, 6), layout="constrained")
+    figure.suptitle(found.name)
+    grid = figure.add_gridspec(2, 2, width_ratios=(7, 6), height_ratios=(2, 1))
+    labels = figure.add_subplot(grid[0, 0])
+    _draw_labels(labels, found)
+    _draw_sizes(figure.add_subplot(grid[1, 0], sharex=labels), found)
+    _draw_proximity(figure.add_subplot(grid[:, 1]), found, _top([found]))
+    return figure
+
+
+def comparison_figure(founds: Sequence[Heterogeneity]) -> Figure:
+    """The proximity matrices of several splits on one colour scale."""
+    figure = Figure(figsize=(4.6 * len(founds) + 1, 5.2), layout="constrained")
+    figure.suptitle(f"angle between clients' data, Eq. 2: {founds[0].dataset}, {len(founds[0].tests)} clients")
+    panels = figure.subplots(1, len(founds), squeeze=False)[0]
+    for axes, found in zip(panels, founds, strict=True):
+        _draw_proximity(axes, found, _top(founds), bar=found is founds[-1])
+        axes.set_title(f"{found.partition}\nmean {found.mean_distance('eq2'):.2f} degrees")
+    return figure
+
+
+def _draw_labels(axes: Axes, found: Heterogeneity) -> None:
+    shares = found.counts / np.maximum(found.trains, 1)[:, None]
+    image = axes.imshow(shares.T, aspect="auto", cmap="cividis", vmin=0, interpolation="nearest", origin="lower")
+    axes.set(ylabel="class", title="share of each class in a client's training data")
+    axes.tick_params(labelbottom=False)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _bar(axes, image, "share")
+
+
+def _draw_sizes(axes: Axes, found: Heterogeneity) -> None:
+    clients = np.arange(len(found.tests))
+    axes.bar(clients, found.trains, width=0.9, color=COLOURS[0], label="training")
+    axes.plot(clients, found.tests, "o", color=COLOURS[1], markersize=4, label="test")
+    axes.set(xlabel="client", ylabel="samples", xlim=(-0.5, len(clients) - 0.5))
+    axes.set_ylim(0, 1.3 * max(found.trains.max(), found.tests.max()))  # room for the legend
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper right", ncols=2, frameon=False)
+
+
+def _draw_proximity(axes: Axes, found: Heterogeneity, top: float, bar: bool = True) -> None:
+    order = np.array(found.order)
+    matrix = found.distances["eq2"][np.ix_(order, order)]
+    image = axes.imshow(matrix, cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
+    axes.set(title="angle between clients' data, Eq. 2", xlabel="clients, ordered by cluster", ylabel="")
+    if len(order) <= SHOWN:
+        axes.set_xticks(range(len(order)), [str(client) for client in order])
+        axes.set_yticks(range(len(order)), [str(client) for client in order])
+    else:
+        axes.set(xticks=[], yticks=[])
+    if bar:
+        _bar(axes, image, "degrees")
+
+
+def _bar(axes: Axes, image: Any, label: str) -> None:
+    axes.figure.colorbar(image, ax=axes, label=label)
+
+
+def _top(founds: Sequence[Heterogeneity]) -> float:
+    """The common end of the colour scale; a scale needs some length even if all clients are alike."""
+    return max(1e-9, *(float(found.distances["eq2"].max()) for found in founds))

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.vector import BLOCK, Layout, Tensor, fingerprint, weighted_mean, weighted_sum
+
+LAYOUT = Layout(
+    parameters=(
+        Tensor("base.weight", (2, 3), "base"),
+        Tensor("head.weight", (2,), "head"),
+        Tensor("base.bias", (2,), "base"),
+    ),
+    buffers=(Tensor("norm.mean", (4,), "norm"),),
+)
+
+
+def test_tensors_lie_in_order() -> None:
+    assert (LAYOUT.size, LAYOUT.buffer_size) == (10, 4)
+    assert LAYOUT.slices == {"base.weight": slice(0, 6), "head.weight": slice(6, 8), "base.bias": slice(8, 10)}
+
+
+def test_a_stage_is_the_runs_it_covers() -> None:
+    assert LAYOUT.stages == {"base": (slice(0, 6), slice(8, 10)), "head": (slice(6, 8),)}
+
+
+def test_neighbours_of_one_stage_are_one_run() -> None:
+    layout = Layout((Tensor("a.w", (3,), "a"), Tensor("a.b", (1,), "a"), Tensor("b.w", (2,), "b")))
+    assert layout.stages == {"a": (slice(0, 4),), "b": (slice(4, 6),)}
+
+
+def test_split_gives_views() -> None:
+    vector = np.arange(10, dtype=np.float32)
+    parts = {tensor.name: values for tensor, values in LAYOUT.split(vector)}
+    assert parts["base.weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    parts["head.weight"][:] = -1
+    assert vector[6:8].tolist() == [-1, -1]
+
+
+def test_layout_survives_json() -> None:
+    assert Layout.from_json(LAYOUT.to_json()) == LAYOUT
+
+
+def test_weighted_mean_by_hand() -> None:
+    vectors = [np.array([1, 2], np.float32), np.array([5, 10], np.float32)]
+    assert weighted_mean(vectors, [3, 1]).tolist() == [2, 4]
+    assert weighted_sum(vectors, [1, -1]).tolist() == [-4, -8]
+
+
+@given(st.integers(1, 4), st.sampled_from([1, BLOCK - 1, BLOCK, BLOCK + 1]), st.integers(0, 2**32 - 1))
+def test_blocks_do_not_show(count: int, size: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = [rng.standard_normal(size, dtype=np.float32) for _ in range(count)]
+    weights = rng.uniform(0.1, 1, count)
+    whole = weights @ np.array(vectors, np.float64)
+    np.testing.assert_allclose(weighted_sum(vectors, weights.tolist()), whole, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("change", ["value", "name"])
+def test_fingerprint_sees_every_bit(change: str) -> None:
+    vector = np.zeros(3, np.float32)
+    before = fingerprint({"a": vector})
+    other = {"a": np.nextafter(vector, np.float32(1))} if change == "value" else {"b": vector}
+    assert fingerprint(other) != before
+    assert fingerprint({"a": vector.copy()}) == before

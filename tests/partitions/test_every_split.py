@@ -1,0 +1,79 @@
+"""What every split promises, whatever the data, the number of clients and the seed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partitions import PARTITIONS as ALL
+from partitions.catalogue import MIX4
+from partitions.split import Labels, Share
+from tests.partitions.known import disjoint, held, labels, side_by_side, split
+
+PARTITIONS = [name for name in ALL if name != "own"]  # which splits nothing
+COMPLETE = ("iid", "quantity", "shards", "pathological", "dirichlet", "c-niid", "sc-niid", "c-dir", "sc-dir", "by-user")
+OVERLAPPING_TESTS = ("c-niid", "sc-niid", "c-dir", "sc-dir", "mix4")
+SMALL = {"dirichlet": {"min_size": 2}, "c-dir": {"min_size": 2}, "sc-dir": {"min_size": 2}, "quantity": {"min_size": 3}}
+
+
+def draw(name: str, clients: int, seed: int) -> tuple[Labels, list[Share]]:
+    if name == "mix4":
+        data = side_by_side((300, 600, 500, 500), (30, 40, 50, 60), MIX4.parts)
+        return data, split(name, data, clients, seed, size=20)
+    data = labels()
+    return data, split(name, data, clients, seed, **SMALL.get(name, {}))
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+@settings(max_examples=25, deadline=None)
+@given(clients=st.integers(5, 12), seed=st.integers(0, 2**31))
+def test_promises(name: str, clients: int, seed: int) -> None:
+    data, shares = draw(name, clients, seed)
+    trains, tests = [s.train for s in shares], [s.test for s in shares]
+    assert len(shares) == clients
+    assert all(len(t) for t in trains), "every client has training data"
+    assert all(len(t) for t in tests), "every client has test data"
+    assert disjoint(trains)
+    assert name in OVERLAPPING_TESTS or disjoint(tests)
+    assert all(disjoint([s.train, s.test]) for s in shares), "nobody is tested on what it was trained on"
+    pooled = np.concatenate(trains + tests)
+    assert pooled.min() >= 0
+    assert pooled.max() < len(data.train) + len(data.test)
+    if name in COMPLETE:
+        assert len(np.concatenate(trains)) == len(data.train)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_client_is_tested_only_on_labels_it_was_trained_on(name: str) -> None:
+    data, shares = draw(name, 8, seed=3)
+    if name not in (
+        "by-user",
+        "practical",
+    ):  # users bring the tests they have; a law may draw a rare class for tests only
+        assert all(set(data.pooled[s.test].tolist()) <= held(data, s) for s in shares)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_the_seed_decides(name: str) -> None:
+    first, again, other = (draw(name, 8, seed)[1] for seed in (5, 5, 6))
+    assert all(
+        np.array_equal(a.train, b.train) and np.array_equal(a.test, b.test) for a, b in zip(first, again, strict=True)
+    )
+    assert any(not np.array_equal(a.train, b.train) for a, b in zip(first, other, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=40, max_size=200),
+    st.lists(st.integers(0, 4), min_size=40, max_size=80),
+    st.integers(1, 6),
+    st.integers(0, 1000),
+)
+def test_iid_gives_equal_sizes_whatever_the_labels(train: list[int], test: list[int], clients: int, seed: int) -> None:
+    held_labels = np.isin(test, train)
+    data = Labels(np.array(train), np.where(held_labels, test, train[0]), 5)
+    shares = split("iid", data, clients, seed)
+    sizes = [len(s.train) for s in shares]
+    assert sum(sizes) == len(train)
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(len(s.test) for s in shares) == len(test)
