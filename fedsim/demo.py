@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedsim import config as configs
 from fedsim.engine.launch import launch
+from fedsim.engine.ray import connect
 from fedsim.report.figures import accuracy_figure
 from fedsim.report.runs import Run
 from fedsim.report.tables import accuracy_table, show
@@ -19,8 +20,13 @@ def main() -> int:
     began = time.monotonic()
     home = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-demo"
     folders = [home / algorithm for algorithm in ALGORITHMS]
-    for algorithm, folder in zip(ALGORITHMS, folders, strict=True):
-        launch(configs.read(None, [*SETTING, f"algorithm={algorithm}", f"out={folder}"]), "ray")
+    settings = [
+        configs.read(None, [*SETTING, f"algorithm={algorithm}", f"out={folder}"])
+        for algorithm, folder in zip(ALGORITHMS, folders, strict=True)
+    ]
+    connect(settings[0])  # one Ray for all three
+    for config in settings:
+        launch(config, "ray")
     runs = [Run.load(folder) for folder in folders]
     picture = home / "accuracy.png"
     accuracy_figure(runs, picture)

@@ -27,6 +27,7 @@ class Single:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     vision: Vision | None = None
+    reader: str = ""  # "module:function" that turns this into raw arrays, for a dataset that torchvision does not have
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,12 @@ def _emnist(split: str) -> Vision:
     return Vision("EMNIST", {"split": split, "train": True}, {"split": split, "train": False}, transposed=True)
 
 
-DIGITS = Single("digits", "1,797 handwritten digits, 8x8, inside scikit-learn: no download", 10)
+DIGITS = Single(
+    "digits",
+    "1,797 handwritten digits, 8x8, in scikit-learn: no download",
+    10,
+    reader="partitions.sources:from_sklearn",
+)
 MNIST = Single("mnist", "70,000 handwritten digits, 28x28", 10, (0.1307,), (0.3081,), Vision("MNIST"))
 FMNIST = Single("fmnist", "70,000 articles of clothing, 28x28", 10, (0.2860,), (0.3530,), Vision("FashionMNIST"))
 EMNIST_BALANCED = Single(
@@ -85,7 +91,8 @@ CIFAR100 = Single(
 SVHN = Single(
     "svhn", "99,289 house numbers, 32x32x3", 10, (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197), _by_split("SVHN")
 )
-USPS = Single("usps", "9,298 handwritten digits, 16x16", 10, (0.2469,), (0.2989,), Vision("USPS"))
+# Copies of USPS differ in contrast, so its mean and deviation are measured.
+USPS = Single("usps", "9,298 handwritten digits, 16x16", 10, vision=Vision("USPS"))
 STL10 = Single(
     "stl10",
     "13,000 photos in 10 classes, 96x96x3",

@@ -173,8 +173,8 @@ def _prepared(name: str, root: Path, progress: Progress | None) -> Path:
         stat = file.stat()
         origin = ["npz", str(file.resolve()), stat.st_size, stat.st_mtime_ns]
         read: Callable[[], sources.Raw] = partial(sources.from_npz, file, spec)
-    elif spec.vision is None:
-        origin, read = ["scikit-learn"], partial(sources.from_sklearn, spec)
+    elif spec.reader:
+        origin, read = [spec.reader], partial(registry.load(spec.reader), spec)
     else:
         origin, read = ["torchvision", str(root.resolve())], partial(sources.from_torchvision, spec, file)
     folder = cache.home() / "datasets" / f"{spec.name}-{cache.key(FORMAT, spec.name, spec.mean, spec.std, *origin)}"
@@ -207,11 +207,17 @@ def _write(raw: sources.Raw, folder: Path, progress: Progress | None) -> None:
 
 
 def _moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel on the scale of `Prepared.normalised`; a constant channel keeps deviation 1."""
-    scale = 255 if x.dtype == np.uint8 else 1
-    mean = x.mean(axis=(0, 2, 3), dtype=np.float64) / scale
-    std = x.std(axis=(0, 2, 3), dtype=np.float64) / scale
-    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1).tolist())
+    """Mean and deviation per channel on the scale of `Prepared.normalise`; a constant channel keeps deviation 1."""
+    scale, pixels = (255 if x.dtype == np.uint8 else 1), x.shape[0] * x.shape[2] * x.shape[3]
+
+    def total(centre: NDArray[np.float64], power: int) -> NDArray[np.float64]:
+        """Per channel, over blocks: a float64 copy of everything might not fit in memory."""
+        blocks = (x[start : start + BLOCK] / scale - centre[:, None, None] for start in range(0, len(x), BLOCK))
+        return np.asarray(sum((block**power).sum(axis=(0, 2, 3), dtype=np.float64) for block in blocks))
+
+    mean = total(np.zeros(x.shape[1]), 1) / pixels
+    squares = total(mean, 2)
+    return tuple(mean.tolist()), tuple(np.where(squares > 0, np.sqrt(squares / pixels), 1).tolist())
 
 
 def _open(folder: Path) -> Prepared:

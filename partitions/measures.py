@@ -101,9 +101,11 @@ def cluster(distances: Matrix, threshold: float | None = None, linkage: Linkage 
 
 
 def _widest_gap(heights: Matrix) -> float:
-    if len(heights) < 2:
+    """The middle of the widest gap between merges, among those that leave at least two members per cluster on average."""
+    first = len(heights) // 2  # as many merges halve the number of clusters
+    if first + 1 >= len(heights):
         return float(heights[-1])
-    after = int(np.argmax(np.diff(heights)))
+    after = first + int(np.argmax(np.diff(heights)[first:]))
     return float(heights[after : after + 2].mean())
 
 

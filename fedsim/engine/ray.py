@@ -81,7 +81,7 @@ class RayGrid(LocalGrid):
         super().__init__(config)
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
-            _connect(config, address)
+            connect(config, address)
         workers, gpus = _seats(config)
         self._factory = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus)
         self._seats = [_Seat(self._factory.remote(config)) for _ in range(workers)]
@@ -195,7 +195,8 @@ def _share(buffer: Bytes, shared: dict[int, Any]) -> Any:
     return shared[key]
 
 
-def _connect(config: RunConfig, address: str | None) -> None:
+def connect(config: RunConfig, address: str | None = None) -> None:
+    """Starts Ray on this machine, or joins a cluster. A grid does it by itself unless somebody did before."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, it warns
     if address is not None:
         _knock(address)

@@ -133,7 +133,8 @@ def _draw_labels(axes: Axes, found: Heterogeneity) -> None:
 
 def _draw_sizes(axes: Axes, found: Heterogeneity) -> None:
     clients = np.arange(len(found.tests))
-    axes.bar(clients, found.trains, width=0.9, color=COLOURS[0], label="training")
+    width = 0.9 if len(clients) <= 100 else 1.0  # gaps between very many bars only make a pattern of their own
+    axes.bar(clients, found.trains, width=width, color=COLOURS[0], label="training")
     axes.plot(clients, found.tests, "o", color=COLOURS[1], markersize=4, label="test")
     axes.set(xlabel="client", ylabel="samples", xlim=(-0.5, len(clients) - 0.5))
     axes.set_ylim(0, 1.3 * max(found.trains.max(), found.tests.max()))  # room for the legend

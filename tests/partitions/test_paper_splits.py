@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from fedsim.errors import ConfigError
 from partitions.catalogue import MIX4
 from partitions.practical import CIFAR100_COARSE, groups_of
 from partitions.split import Labels
-from partitions.superclusters import TABLE, parse
+from partitions.superclusters import TABLE
 from tests.partitions.known import CLUSTERS, disjoint, held, labels, side_by_side, split
 
 MNIST_CLASSES = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
@@ -113,13 +112,6 @@ def test_pseudo_clusters_are_random_groups_of_the_same_sizes(name: str) -> None:
 def test_a_fifth_of_the_classes_where_there_are_many() -> None:
     data = labels(per_class=100, tests=1, classes=100)
     assert {len(held(data, s)) for s in split("c-niid", data, 20)} == {20}
-
-
-def test_clusters_can_be_spelled_out() -> None:
-    assert parse("0,1/2,3,4", 5) == ((0, 1), (2, 3, 4))
-    for wrong in ("0,1/2,3", "0,1/1,2,3,4", "nonsense"):
-        with pytest.raises(ConfigError, match="0 to 4 once"):
-            parse(wrong, 5)
 
 
 def test_mix4() -> None:

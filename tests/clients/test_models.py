@@ -1,0 +1,31 @@
+import pytest
+import torch
+
+from clients.models import CNN, MLP, MLR
+from clients.task import layout_of
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_parameter_counts_of_the_papers() -> None:
+    assert count(MLP((1, 28, 28), 10)) == 199_210  # McMahan's 2NN
+    assert count(MLR((1, 28, 28), 10)) == 7_850
+    # 5x5x1x20+20, 5x5x20x50+50, 4x4x50x512+512, 512x10+10
+    assert count(CNN((1, 28, 28), 10)) == 520 + 25_050 + 410_112 + 5_130
+
+
+@pytest.mark.parametrize("model", [MLR, MLP, CNN])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 96, 96)])
+def test_every_model_takes_every_dataset(model: type[torch.nn.Module], shape: tuple[int, int, int]) -> None:
+    net = model(shape, 7)
+    assert net(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+def test_stages_are_the_top_level_children() -> None:
+    assert list(layout_of(CNN((1, 28, 28), 10)).stages) == ["base", "head"]
+    assert list(layout_of(MLR((1, 28, 28), 10)).stages) == ["head"]
+    layout = layout_of(CNN((1, 28, 28), 10))
+    (head,) = layout.stages["head"]
+    assert head.stop - head.start == 512 * 10 + 10

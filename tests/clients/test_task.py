@@ -1,0 +1,119 @@
+"""The one training loop, and the vectors around it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clients import task as tasks
+from clients.local_sgd import LocalSGD, batches, length
+from clients.task import TorchTask, device_of
+from fedsim import registry
+from fedsim.config import RunConfig
+from fedsim.errors import ConfigError
+from fedsim.payload import Downlink, Memory
+from partitions.silo import client_data
+
+
+class Normed(nn.Module):
+    """A model with BatchNorm, whose running statistics are buffers and not parameters."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        self.base = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(shape[1] * shape[2]))
+        self.head = nn.Linear(shape[1] * shape[2], classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.base(x))
+        return logits
+
+
+@pytest.fixture
+def normed(monkeypatch: pytest.MonkeyPatch) -> None:
+    providers = registry.providers("model")
+    monkeypatch.setitem(providers, "normed", f"{__name__}:Normed")
+    find = registry.find
+    monkeypatch.setattr(registry, "find", lambda kind, name: Normed if name == "normed" else find(kind, name))
+
+
+def task_of(config: RunConfig) -> TorchTask:
+    data = client_data(config, 0)
+    return TorchTask(config, data, data.classes)
+
+
+def test_every_sample_once_per_epoch() -> None:
+    rng = np.random.default_rng(0)
+    epoch = list(batches(10, 4, 3, rng))
+    assert [len(b) for b in epoch] == [4, 4, 2]
+    assert sorted(np.concatenate(epoch)) == list(range(10))
+    two = list(batches(10, 4, 6, rng))
+    assert sorted(np.concatenate(two[3:])) == list(range(10))
+    assert np.concatenate(two[:3]).tolist() != np.concatenate(two[3:]).tolist()
+
+
+def test_length_counts_epochs_or_steps() -> None:
+    config = RunConfig(batch_size=4, local_epochs=2)
+    assert length(10, config) == 6
+    assert length(10, config, epochs=5) == 15
+    assert length(10, config.replace(local_steps=7)) == 7
+    assert length(10, config.replace(local_steps=7), epochs=1) == 3
+    assert length(10, config.replace(local_epochs=0)) == 0
+
+
+def test_no_training_returns_the_start(small: Callable[..., RunConfig]) -> None:
+    task = task_of(small("local-epochs=0"))
+    start = task.initial()
+    assert np.array_equal(task.fit(start, np.random.default_rng(0)).model, start)
+
+
+def test_the_hook_changes_the_gradient(small: Callable[..., RunConfig]) -> None:
+    task = task_of(small())
+    start = task.initial()
+
+    def stop(parameters: object) -> None:
+        for parameter in parameters:  # type: ignore[attr-defined]
+            parameter.grad.zero_()
+
+    assert np.array_equal(task.fit(start, np.random.default_rng(0), adjust=stop).model, start)
+    assert not np.array_equal(task.fit(start, np.random.default_rng(0)).model, start)
+
+
+def test_clients_of_one_process_do_not_disturb_each_other(small: Callable[..., RunConfig]) -> None:
+    config = small("model=mlp")
+    one, two = (TorchTask(config, client_data(config, c), 10) for c in (0, 1))
+    alone = one.fit(one.initial(), np.random.default_rng(0)).model
+    two.fit(two.initial(), np.random.default_rng(1))
+    assert np.array_equal(one.fit(one.initial(), np.random.default_rng(0)).model, alone)
+
+
+@pytest.mark.usefixtures("normed")
+def test_buffers_travel_beside_the_parameters(small: Callable[..., RunConfig]) -> None:
+    task = task_of(small().replace(model="normed"))
+    names = [t.name for t in task.layout.buffers]
+    assert names == ["base.1.running_mean", "base.1.running_var"]
+    down = Downlink({"model": task.initial(), "buffers": task.initial_buffers()})
+    uplink = LocalSGD(None).train(task, down, Memory(), np.random.default_rng(0))
+    assert uplink.vectors["delta"].size == task.layout.size
+    assert uplink.vectors["buffers"].size == task.layout.buffer_size
+    assert not np.array_equal(uplink.vectors["buffers"], task.initial_buffers())
+    assert uplink.local is not None
+    own = task.accuracy(uplink.local, uplink.vectors["buffers"])
+    foreign = task.accuracy(uplink.local, np.full(task.layout.buffer_size, 50, np.float32))
+    assert own != foreign
+
+
+def test_initial_weights_depend_on_the_seed_alone(small: Callable[..., RunConfig]) -> None:
+    first = task_of(small("seed=3")).initial()
+    tasks.network.cache_clear()
+    torch.manual_seed(99)
+    assert np.array_equal(task_of(small("seed=3")).initial(), first)
+    assert not np.array_equal(task_of(small("seed=4")).initial(), first)
+
+
+def test_devices() -> None:
+    assert device_of("cpu").type == "cpu"
+    assert device_of("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ConfigError, match="GPUs are visible here"):
+        device_of(f"cuda:{torch.cuda.device_count()}")
