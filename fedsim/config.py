@@ -89,8 +89,7 @@ class RunConfig:
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        for kind in ("dataset", "model"):
-            registry.check(kind, getattr(self, kind))
+        registry.check("model", self.model)
         if self.pace != "auto" and self.pace not in registry.providers("pace"):
             unknown("pace", self.pace, ["auto", *registry.names("pace")])
         for section in {*SECTIONS, *self.sections, self.algorithm}:
