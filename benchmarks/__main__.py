@@ -45,7 +45,7 @@ def table(rows: Sequence[Row]) -> Table:
         low, high = row.spread
         limit = "" if row.limit is None else f"{row.limit:g}"
         style = None if row.holds else "bold red"
-        numbers = (f"{row.ours:.2f} {row.unit}", f"{row.reference:.2f} {row.unit}", f"{row.ratio:.2f}")
+        numbers = (f"{row.ours:.3g} {row.unit}", f"{row.reference:.3g} {row.unit}", f"{row.ratio:.2f}")
         shown.add_row(row.name, *numbers, f"{low:.2f} to {high:.2f}", limit, style=style)
     return shown
 
