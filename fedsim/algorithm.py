@@ -7,7 +7,7 @@ model to evaluate. Neither half knows which pace, clock or engine runs it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -78,6 +78,8 @@ class GlobalState:
 
     theta: Vec
     buffers: Vec  # BatchNorm statistics and the like; averaged, never optimised
+    step: int = 0
+    history: dict[int, Vec] = field(default_factory=dict)  # earlier models that somebody is still working on
 
 
 class ServerStrategy(FlowerHooks, Generic[P, S]):
@@ -121,6 +123,16 @@ class GlobalStrategy(ServerStrategy[P, GlobalState]):
 
     def global_model(self, state: GlobalState) -> Vec | None:
         return state.theta
+
+    def base(self, state: GlobalState, arrival: Arrival) -> Vec:
+        """The global model this client started from."""
+        return state.theta if arrival.step == state.step else state.history[arrival.step]
+
+    def advance(self, state: GlobalState, theta: Vec) -> GlobalState:
+        """`theta` is the next global model; the present one is kept for as long as a client works on it."""
+        bases = set(self.fleet.busy.values())
+        known = {**state.history, state.step: state.theta}
+        return GlobalState(theta, state.buffers, state.step + 1, {s: v for s, v in known.items() if s in bases})
 
 
 @dataclass(frozen=True)

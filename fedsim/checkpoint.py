@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from fedsim.clock import Flight
 from fedsim.errors import FedsimError
 from fedsim.payload import Memory
 from fedsim.record import write_npz
@@ -32,6 +33,8 @@ class Checkpoint:
     bytes_down: int
     state: Any
     memories: dict[int, Memory]
+    away: dict[int, float]  # clients that dropped out, and when they come back
+    flights: list[Flight]  # jobs out, with their results
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

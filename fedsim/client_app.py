@@ -1,5 +1,6 @@
 """The ClientApp: one handler per message type. Its imports are light: in a deployment every message is a new process."""
 
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -7,15 +8,27 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 
 from fedsim import registry, wire
 from fedsim.algorithm import Algorithm, ClientBehaviour, Task
 from fedsim.config import RunConfig, from_run_config
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.payload import Answer, Job, Memory, Report
 from fedsim.rng import stream
 
-app = ClientApp()
+
+def straggle(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """The one place that sleeps: a delay injected on the wall clock, at the end of which a client may vanish."""
+    delay, vanish = wire.injected(message)
+    if delay:
+        time.sleep(delay)
+    if vanish:
+        raise FedsimError("dropped out")
+    return call_next(message, context)
+
+
+app = ClientApp(mods=[straggle])
 WARM = 128  # clients whose data stays in memory
 
 
@@ -67,19 +80,20 @@ class Work:
     memory: Memory
 
     def rng(self, purpose: str) -> np.random.Generator:
-        return stream(self.config.seed, self.job.client, self.job.step, purpose)
+        return stream(self.config.seed, self.job.client, self.job.step, self.job.turn, purpose)
 
     def test_received(self) -> tuple[float | None, float | None]:
         """Accuracies of the received and of the personal model, if this job asks for them; one test if they are one."""
-        down = self.job.down
-        if not self.job.test_received:
-            return None, None
-        received, buffers = down.vectors.get("model") if down.shared else None, down.vectors.get("buffers")
+        job, down = self.job, self.job.down
+        model, buffers = down.vectors.get("model"), down.vectors.get("buffers")
+        received = (
+            self.task.accuracy(model, buffers) if job.test_received and down.shared and model is not None else None
+        )
+        if not job.test_personal:
+            return received, None
         personal = self.behaviour.personalise(self.task, down, self.memory, self.rng("personalise"))
-        own = self.task.accuracy(personal, buffers)
-        if received is None or received is personal:
-            return (None if received is None else own), own
-        return self.task.accuracy(received, buffers), own
+        same = personal is model and received is not None
+        return received, received if same else self.task.accuracy(personal, buffers)
 
 
 def _work(message: Message, context: Context) -> Work:

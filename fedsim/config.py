@@ -100,10 +100,14 @@ class RunConfig:
         values = self.sections.get(section, {})
         if section not in SECTIONS:
             return build(registry.find("algorithm", section).params, values, section)
+        return build(self.part(section).params, values, section)
+
+    def part(self, section: str) -> Any:
+        """The chosen partition, straggler model or pace; `auto` is the pace the algorithm was made for."""
         chosen = getattr(self, section)
         if section == "pace" and chosen == "auto":
             chosen = registry.find("algorithm", self.algorithm).pace
-        return build(registry.find(section, chosen).params, values, section)
+        return registry.find(section, chosen)
 
     def flat(self) -> dict[str, Scalar]:
         """The same configuration as one flat mapping, ready for TOML, JSON or Flower's run config."""

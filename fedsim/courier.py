@@ -25,8 +25,10 @@ class AwaitingGrid(Protocol):
 class Courier:
     """Jobs out, answers in; knows which job every reply belongs to and counts the bytes."""
 
-    def __init__(self, grid: Grid, nodes: Mapping[int, int], classes: int, timeout: float) -> None:
-        self._grid, self._nodes, self._classes, self._timeout = grid, nodes, classes, timeout
+    def __init__(
+        self, grid: Grid, nodes: Mapping[int, int], classes: int, timeout: float, injects: bool = False
+    ) -> None:
+        self._grid, self._nodes, self._classes, self._timeout, self._injects = grid, nodes, classes, timeout, injects
         self._open: dict[str, Job] = {}
         self._deadlines: dict[str, float] = {}
         self.expects: Mapping[str, int] = {}
@@ -35,7 +37,9 @@ class Courier:
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Dispatch; what the grid would not take comes back as failures at once."""
         encoder = wire.Encoder()
-        messages = [wire.pack_job(j, self._nodes[j.client], self._classes, self._timeout, encoder) for j in jobs]
+        messages = [
+            wire.pack_job(j, self._nodes[j.client], self._classes, self._timeout, encoder, self._injects) for j in jobs
+        ]
         ids = push(self._grid, messages)
         refused = []
         for job, message, key in zip(jobs, messages, ids, strict=True):

@@ -15,13 +15,14 @@ class Curve:
     latest: dict[int, float] = field(default_factory=dict)
 
     def add(self, number: int, values: Mapping[int, float], weights: Mapping[int, float] | None = None) -> float | None:
-        """Clients' accuracies after round `number`; their mean, weighted if asked, is the point of the curve."""
+        """Clients' accuracies after round `number`. The point of the curve is the mean, weighted if asked, over every
+        client's latest number: who is busy or was not asked keeps the one it had."""
         if not values:
             return None
-        scale = {c: weights[c] if weights else 1.0 for c in values}
-        mean = sum(scale[c] * v for c, v in values.items()) / sum(scale.values())
-        self.points.append((number, mean))
         self.latest |= values
+        scale = {c: weights[c] if weights else 1.0 for c in sorted(self.latest)}
+        mean = sum(scale[c] * self.latest[c] for c in scale) / sum(scale.values())
+        self.points.append((number, mean))
         return mean
 
     def summary(self, clients: Sequence[int]) -> dict[str, Any]:

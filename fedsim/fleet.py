@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -34,8 +35,8 @@ class Fleet:
     layout: Layout
     theta: Vec
     buffers: Vec
-    busy: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
+    busy: dict[int, int] = field(default_factory=dict)  # client -> the step its training job started from
+    away: dict[int, float] = field(default_factory=dict)  # client -> when it comes back; infinity: never
 
     def __post_init__(self) -> None:
         self._by_id = {c.id: c for c in self.clients}
@@ -50,8 +51,12 @@ class Fleet:
     def classes(self) -> int:
         return max(len(c.labels) for c in self.clients)
 
-    def idle(self) -> list[int]:
-        return [c.id for c in self.clients if c.id not in self.busy and c.id not in self.lost]
+    def idle(self, now: float = 0.0) -> list[int]:
+        return [c.id for c in self.clients if c.id not in self.busy and self.away.get(c.id, now) <= now]
+
+    def next_return(self, now: float) -> float | None:
+        """When the next absent client comes back, if one does."""
+        return min((t for t in self.away.values() if now < t < inf), default=None)
 
 
 def roll_call(grid: Grid, config: RunConfig) -> Fleet:

@@ -1,15 +1,18 @@
 """The one loop: admit, send, take what arrives, step when the pace says so. Synchronous and asynchronous alike."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedsim.clock import Clock, Event
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
 from fedsim.fleet import Fleet
-from fedsim.pace import Pace
+from fedsim.pace import Pace, Situation
 from fedsim.payload import Arrival, Downlink, Failure, Job
 from fedsim.record import Record
+from fedsim.stragglers import Stragglers, Work
 
 S = TypeVar("S")
 
@@ -21,9 +24,15 @@ class Server(Protocol[S]):
 
     def update(self, state: S, arrivals: Sequence[Arrival]) -> S: ...
 
+    def expects(self) -> Mapping[str, int]: ...
+
 
 class Loop(Generic[S]):
-    """Drives one run. `checkpoint(step, state)` is called when a step is complete and nothing is out."""
+    """Drives one run. `checkpoint(step, state)` is called when a step is complete.
+
+    Evaluation rides on the training jobs where each of them ends within its step. Elsewhere it is an exchange of its own, if
+    a client may be evaluated while it trains (`overlap`).
+    """
 
     def __init__(
         self,
@@ -31,69 +40,131 @@ class Loop(Generic[S]):
         fleet: Fleet,
         pace: Pace,
         clock: Clock,
+        stragglers: Stragglers,
         config: RunConfig,
         record: Record,
         checkpoint: Callable[[int, Any], None] = lambda step, state: None,
+        overlap: bool = True,
     ) -> None:
-        self.server, self.fleet, self.pace, self.clock = server, fleet, pace, clock
-        self.config, self.record, self.checkpoint = config, record, checkpoint
+        self.server, self.fleet, self.pace, self.clock, self.stragglers = server, fleet, pace, clock, stragglers
+        self.config, self.record, self.checkpoint, self.overlap = config, record, checkpoint, overlap
         self._failures: list[Failure] = []  # since the last step
+        self._turns = Counter[int]()  # training jobs per client since then
 
     def run(self, state: S, step: int = 0) -> S:
-        rounds, buffer, watched = self.config.rounds, list[Arrival](), step - 1
-        while step < rounds:
-            idle = self.fleet.idle()
-            cohort = self.pace.admit(idle, self.clock.training, len(buffer), step)
-            jobs = [self._job(state, client, step) for client in cohort]
-            if watched < step and self._tests(step):
-                jobs += self._watch(state, step, [c for c in idle if c not in cohort])
-                watched = step
-            self._send(jobs)
-            event = self.clock.next(self.pace.deadline(self.clock.now))
-            if event is not None and (arrival := self._take(event, step)) is not None:
-                buffer.append(arrival)
-            self.record.progress(step, len(buffer), self.clock.training)
-            if self.pace.ready(self.clock.training, len(buffer), self.clock.now):
-                state = self.server.update(state, buffer)
-                step += 1
-                self.record.step(step, self.clock.now, buffer, self._failures)
-                buffer, self._failures = [], []
-                if self._saves(step):
-                    self.checkpoint(step, state)
-            elif not buffer and not self.clock.training and (event is None or self._failures):
-                raise FedsimError(self._nobody_left(step + 1))
-        self._send(self._watch(state, step, self.fleet.idle()))
-        while (event := self.clock.next(None)) is not None:
-            self._take(event, step)
+        while step < self.config.rounds:
+            arrivals = self._gather(state, step)
+            state = self.server.update(state, arrivals)
+            step += 1
+            self.record.step(step, self.clock.now, arrivals, self._failures)
+            self._failures = []
+            if self._saves(step):
+                self.checkpoint(step, state)
+        self._evaluate_now(state, step)
+        self.record.evaluated(step)
         return state
 
-    def _job(self, state: S, client: int, step: int) -> Job:
-        down = self.server.instruct(state, client)
-        return Job(client, step, down, test_received=self._tests(step), test_local=self._tests(step + 1))
+    def _gather(self, state: S, step: int) -> list[Arrival]:
+        """One server step's worth of results, and the accuracies of the state it started from."""
+        began, cohort, buffer = self.clock.now, 0, list[Arrival]()
+        self._turns.clear()
+        riding = self._tests(step) and (self.pace.rounds or not self.overlap)
+        if self._tests(step) and not riding:
+            self._evaluate_now(state, step)
+        while not self.pace.ready(now := self._situation(step, began, cohort, buffer)):
+            admitted = self.pace.admit(now)
+            jobs = [self._job(state, client, step, riding) for client in admitted]
+            if riding:
+                jobs += [self._watch(state, client, step) for client in now.idle if client not in admitted]
+            cohort, riding = cohort + len(admitted), False
+            self._send(jobs)
+            deadline = self._deadline(step, began, cohort, buffer)
+            event = self.clock.next(deadline)
+            if event is None and deadline is None:
+                raise FedsimError(self._nobody_left(step + 1))
+            if event is not None and (arrival := self._take(event, step)) is not None:
+                buffer.append(arrival)
+            if cohort and not buffer and not self.fleet.busy and not self.clock.due:
+                cohort = self._again(step)
+            self.record.progress(step, len(buffer), len(self.fleet.busy))
+        if self._tests(step):
+            self.record.evaluated(step)
+        return buffer
 
-    def _watch(self, state: S, step: int, clients: Sequence[int]) -> list[Job]:
-        """Evaluation-only jobs for those who are not training: the numbers of a step cover everyone who can answer."""
-        return [Job(c, step, self.server.instruct(state, c), train=False, test_received=True) for c in clients]
+    def _situation(self, step: int, began: float, cohort: int, buffer: Sequence[Arrival]) -> Situation:
+        fleet, clock = self.fleet, self.clock
+        current = sum(base == step for base in fleet.busy.values())
+        first = buffer[0].arrived if buffer else None
+        idle = fleet.idle(clock.now)
+        return Situation(step, clock.now, began, idle, len(fleet.busy), current, cohort, len(buffer), first, clock.due)
+
+    def _deadline(self, step: int, began: float, cohort: int, buffer: Sequence[Arrival]) -> float | None:
+        """When to look up from waiting: the pace's own deadline, or somebody's return. Never in the past, so that what is
+        due now is still taken."""
+        times = self.pace.deadline(self._situation(step, began, cohort, buffer)), self.fleet.next_return(self.clock.now)
+        return max((min(t for t in times if t is not None)), self.clock.now) if times != (None, None) else None
+
+    def _job(self, state: S, client: int, step: int, riding: bool) -> Job:
+        down = self.server.instruct(state, client)
+        turn = self._turns[client]
+        self._turns[client] += 1
+        work = Work(client, step, turn, self.clock.now, self._samples(client), self._bytes(down))
+        local = self._tests(step + 1)
+        return Job(client, step, down, True, riding, riding, local, self.stragglers.fate(work), turn)
+
+    def _watch(self, state: S, client: int, step: int) -> Job:
+        """An evaluation-only job. What a busy client remembers may be changing: only the received model is tested there."""
+        idle = client not in self.fleet.busy
+        return Job(
+            client, step, self.server.instruct(state, client), train=False, test_received=True, test_personal=idle
+        )
+
+    def _evaluate_now(self, state: S, step: int) -> None:
+        """Everyone who can answer, in an exchange of its own that takes no virtual time."""
+        present = self.fleet.idle(self.clock.now) + (list(self.fleet.busy) if self.overlap else [])
+        self._send([self._watch(state, client, step) for client in sorted(present)])
+        while self.clock.evaluating and (event := self.clock.next(None)) is not None:
+            self._take(event, step)
 
     def _send(self, jobs: Sequence[Job]) -> None:
-        self.fleet.busy |= {job.client for job in jobs if job.train}
-        self.record.sent(jobs)
+        self.fleet.busy |= {job.client: job.step for job in jobs if job.train}
+        self.record.sent(jobs, self.clock.now)
         if jobs:
             self.clock.send(jobs)
 
     def _take(self, event: Event, step: int) -> Arrival | None:
+        """What an event brings for the next step: a result that the pace keeps, or nothing."""
         result = event.result
         job = result.job
-        self.fleet.busy -= {job.client} if job.train else set()
+        if job.train:
+            del self.fleet.busy[job.client]
         self.record.reported(result)
         if isinstance(result, Failure):
             self._failures.append(result)
-            if result.offline:
-                self.fleet.lost.add(job.client)
+            self.record.wasted(job, event.sent, event.arrived, result.reason)
+            if result.away is not None or result.offline:
+                self.fleet.away[job.client] = event.arrived + (inf if result.away is None else result.away)
             return None
         if result.uplink is None:
             return None
-        return Arrival(job.client, job.step, result.uplink, event.sent, event.arrived).aged(step)
+        arrival = Arrival(job.client, job.step, result.uplink, event.sent, event.arrived).aged(step)
+        if not self.pace.keeps(arrival.staleness):
+            self.record.wasted(job, event.sent, event.arrived, "late")
+            return None
+        return arrival
+
+    def _again(self, step: int) -> int:
+        """A cohort that brought nothing: if its clients only left, others are asked; errors end the run."""
+        if any(f.away is None and not f.offline for f in self._failures):
+            raise FedsimError(self._nobody_left(step + 1))
+        return 0
+
+    def _samples(self, client: int) -> int:
+        config = self.config
+        return config.local_steps * config.batch_size or config.local_epochs * self.fleet[client].train
+
+    def _bytes(self, down: Downlink) -> int:
+        return sum(v.nbytes for v in down.vectors.values()) + 4 * sum(self.server.expects().values())
 
     def _tests(self, step: int) -> bool:
         return step % self.config.eval_every == 0 or step == self.config.rounds

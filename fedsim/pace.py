@@ -1,49 +1,204 @@
-"""When to send and when to aggregate. A pace sees who is idle, how many jobs are out and how many results wait; no more."""
+"""When to send and when to aggregate. A pace sees who is idle, what is out and what waits; what happens to a late result is
+always its explicit choice: dropped, or kept for a later step with its staleness.
+"""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any, ClassVar
 
-from fedsim.config import NoParams, RunConfig
+from fedsim.config import NoParams, RunConfig, at_least, one_of, positive
+from fedsim.errors import ConfigError
 from fedsim.rng import stream
 
-PACES = {"synchronous": "fedsim.pace:Synchronous"}
+PACES = {
+    "synchronous": "fedsim.pace:Synchronous",
+    "deadline": "fedsim.pace:Deadline",
+    "wait-fraction": "fedsim.pace:WaitFraction",
+    "periodic": "fedsim.pace:Periodic",
+    "window": "fedsim.pace:Window",
+    "buffered": "fedsim.pace:Buffered",
+}
 
 
-class Pace(Protocol):
+@dataclass(frozen=True)
+class Situation:
+    """All a pace may know."""
+
+    step: int
+    now: float
+    began: float  # when this step began
+    idle: Sequence[int]
+    in_flight: int  # training jobs out, whichever step they started from
+    current: int  # those of them that started from this step
+    cohort: int  # jobs sent in this step so far
+    buffered: int  # results that wait for the next step
+    first: float | None  # when the first of these arrived
+    due: bool  # further results arrive at this very moment
+
+
+class Pace(ABC):
     """The rhythm of a federation, made from its parameters and the run's configuration."""
 
-    params: ClassVar[type[Any]]
+    params: ClassVar[type[Any]] = NoParams
+    rounds: ClassVar[bool] = False  # whether every job of a step ends within it
 
-    def __init__(self, params: Any, config: RunConfig) -> None: ...
+    def __init__(self, params: Any, config: RunConfig) -> None:
+        self._params, self._seed = params, config.seed
+        self.cohort = max(1, round(config.participation * config.clients))
 
-    def admit(self, idle: Sequence[int], in_flight: int, buffered: int, step: int) -> list[int]:
-        """Which of the idle clients get a job now."""
+    def admit(self, now: Situation) -> list[int]:
+        """Which of the idle clients get a job now. As a rule: once per step, a share of the clients."""
+        return [] if now.cohort else self._sample(now, self.cohort)
 
-    def ready(self, in_flight: int, buffered: int, now: float) -> bool:
+    @abstractmethod
+    def ready(self, now: Situation) -> bool:
         """Whether the server steps now."""
 
-    def deadline(self, now: float) -> float | None:
-        """When to stop waiting for the next arrival; None: wait for it."""
-
-
-class Synchronous:
-    """Rounds: sample a share of the clients (`participation`), wait for all of them, step."""
-
-    params: ClassVar[type[Any]] = NoParams
-
-    def __init__(self, params: NoParams, config: RunConfig) -> None:
-        self._seed = config.seed
-        self._cohort = max(1, round(config.participation * config.clients))
-
-    def admit(self, idle: Sequence[int], in_flight: int, buffered: int, step: int) -> list[int]:
-        if in_flight or buffered:
-            return []
-        if self._cohort >= len(idle):
-            return list(idle)
-        return sorted(stream(self._seed, step, "cohort").choice(list(idle), self._cohort, replace=False).tolist())
-
-    def ready(self, in_flight: int, buffered: int, now: float) -> bool:
-        return in_flight == 0 and buffered > 0
-
-    def deadline(self, now: float) -> float | None:
+    def deadline(self, now: Situation) -> float | None:
+        """When to stop waiting for the next result; None: wait for it."""
         return None
+
+    def keeps(self, staleness: int) -> bool:
+        """Whether a result that started from an earlier step still counts."""
+        return True
+
+    def _sample(self, now: Situation, wanted: int) -> list[int]:
+        if wanted >= len(now.idle):
+            return list(now.idle)
+        rng = stream(self._seed, now.step, now.cohort, "cohort")
+        return sorted(rng.choice(list(now.idle), wanted, replace=False).tolist())
+
+
+class Synchronous(Pace):
+    """rounds: wait for everyone who was asked"""
+
+    rounds = True
+
+    def ready(self, now: Situation) -> bool:
+        return now.in_flight == 0 and now.buffered > 0
+
+
+@dataclass(frozen=True)
+class DeadlineParams:
+    seconds: float = 1.0  # from the beginning of the round
+    late: str = "drop"  # drop | join: what happens to those who miss it
+
+    def __post_init__(self) -> None:
+        positive("pace.seconds", self.seconds)
+        one_of("pace.late", self.late, ("drop", "join"))
+
+
+class Deadline(Pace):
+    """rounds with a deadline; late results are dropped, or join a later round"""
+
+    params = DeadlineParams
+
+    def ready(self, now: Situation) -> bool:
+        return now.buffered > 0 and not now.due and (now.current == 0 or now.now >= now.began + self._params.seconds)
+
+    def deadline(self, now: Situation) -> float | None:
+        return now.began + self._params.seconds if now.buffered else None
+
+    def keeps(self, staleness: int) -> bool:
+        return staleness == 0 or self._params.late == "join"
+
+
+@dataclass(frozen=True)
+class WaitFractionParams:
+    fraction: float = 0.5
+    late: str = "drop"  # drop | join
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise ConfigError(f"pace.fraction must be above 0 and at most 1, not {self.fraction}")
+        one_of("pace.late", self.late, ("drop", "join"))
+
+
+class WaitFraction(Pace):
+    """rounds that wait for a fraction of the cohort; late results are dropped, or join a later round"""
+
+    params = WaitFractionParams
+
+    def ready(self, now: Situation) -> bool:
+        enough = now.buffered >= ceil(self._params.fraction * now.cohort)
+        return now.buffered > 0 and not now.due and (enough or now.current == 0)
+
+    def keeps(self, staleness: int) -> bool:
+        return staleness == 0 or self._params.late == "join"
+
+
+@dataclass(frozen=True)
+class PeriodicParams:
+    seconds: float = 1.0  # from one aggregation to the next
+
+    def __post_init__(self) -> None:
+        positive("pace.seconds", self.seconds)
+
+
+class Periodic(Pace):
+    """aggregate at fixed times; late results join a later step with their staleness"""
+
+    params = PeriodicParams
+
+    def ready(self, now: Situation) -> bool:
+        return not now.due and now.first is not None and now.now >= self._tick(now)
+
+    def deadline(self, now: Situation) -> float | None:
+        return None if now.first is None else self._tick(now)
+
+    def _tick(self, now: Situation) -> float:
+        """The first of the fixed times after this step began at which something is there."""
+        assert now.first is not None
+        period = self._params.seconds
+        return float(max(floor(now.began / period) + 1, ceil(now.first / period)) * period)
+
+
+@dataclass(frozen=True)
+class WindowParams:
+    seconds: float = 0.0  # how long to collect after the first arrival; 0: what arrives at the same moment
+
+    def __post_init__(self) -> None:
+        at_least("pace.seconds", self.seconds, 0)
+
+
+class Window(Pace):
+    """aggregate what arrives within a window after the first arrival (PLGA); late results join a later step"""
+
+    params = WindowParams
+
+    def ready(self, now: Situation) -> bool:
+        if now.first is None or now.due:
+            return False
+        return now.in_flight == 0 or now.now >= now.first + self._params.seconds
+
+    def deadline(self, now: Situation) -> float | None:
+        return None if now.first is None else now.first + self._params.seconds
+
+
+@dataclass(frozen=True)
+class BufferedParams:
+    k: int = 1  # results per step; 1: every arrival is a step
+
+    def __post_init__(self) -> None:
+        at_least("pace.k", self.k, 1)
+
+
+class Buffered(Pace):
+    """step after every k results, and keep everyone busy (FedBuff; k=1: FedAsync); results carry their staleness"""
+
+    params = BufferedParams
+
+    def __init__(self, params: BufferedParams, config: RunConfig) -> None:
+        super().__init__(params, config)
+        if params.k > self.cohort:
+            raise ConfigError(
+                f"pace.k={params.k} results can never be there: only {self.cohort} clients work at a time"
+            )
+
+    def admit(self, now: Situation) -> list[int]:
+        return [] if now.due else self._sample(now, max(0, self.cohort - now.in_flight))
+
+    def ready(self, now: Situation) -> bool:
+        return bool(now.buffered >= self._params.k)

@@ -51,6 +51,15 @@ class Arrival:
 
 
 @dataclass(frozen=True)
+class Fate:
+    """What happens to a job, drawn when it is sent."""
+
+    duration: float = 0.0  # virtual seconds from dispatch to arrival
+    delay: float = 0.0  # the straggler's part of it; on the wall clock it is slept
+    away: float | None = None  # the client drops out: nothing arrives, and it stays away for so many seconds
+
+
+@dataclass(frozen=True)
 class Job:
     """One order to one client: train from `down`, or only evaluate it."""
 
@@ -58,8 +67,11 @@ class Job:
     step: int  # the server step whose state `down` comes from
     down: Downlink
     train: bool = True
-    test_received: bool = False  # measure the received and the personal model
+    test_received: bool = False  # measure the received model, if it is the global one
+    test_personal: bool = False  # measure the model this client would use
     test_local: bool = False  # measure the model after local training
+    fate: Fate = Fate()
+    turn: int = 0  # how many training jobs the client got before at this step
 
 
 @dataclass(frozen=True)
@@ -87,3 +99,8 @@ class Failure:
     job: Job
     reason: str
     offline: bool = False
+
+    @property
+    def away(self) -> float | None:
+        """How long the client stays away, if it is known to come back."""
+        return self.job.fate.away

@@ -47,9 +47,10 @@ class Record:
         self.failures: list[dict[str, Any]] = []
         self._progress = progress or Silent()
         self._started = time.monotonic()
-        self._waiting: dict[int, set[int]] = {}  # version -> clients whose evaluation is still out
-        self._reports: dict[int, dict[int, tuple[float | None, float | None]]] = {}  # version -> received, personal
-        self._local: dict[int, float] = {}  # this round's accuracies after training
+        self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
+        self._wasted: list[dict[str, Any]] = []  # since the last step
+        self._reports: dict[int, dict[str, Any]] = {}  # evaluations since the last one was written, by client
+        self._local: dict[int, float] = {}  # accuracies after training, until their results are accounted for
         self._virtual = 0.0
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
@@ -64,23 +65,32 @@ class Record:
 
     # What the loop tells
 
-    def sent(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            if job.test_received:
-                self._waiting.setdefault(job.step, set()).add(job.client)
+    def sent(self, jobs: Sequence[Job], now: float) -> None:
+        self._out |= {job.client: {"id": job.client, "base": job.step, "sent": now} for job in jobs if job.train}
 
     def reported(self, result: Answer | Failure) -> None:
         job = result.job
+        if job.train:
+            self._out.pop(job.client, None)
         if isinstance(result, Answer):
             if result.report.local is not None:
                 self._local[job.client] = result.report.local
-            if job.test_received:
-                self._reports.setdefault(job.step, {})[job.client] = result.report.received, result.report.personal
-        if job.test_received:
-            self._waiting[job.step].discard(job.client)
-            if not self._waiting[job.step]:
-                del self._waiting[job.step]
-                self._evaluated(job.step, self._reports.pop(job.step, {}))
+            if result.report.received is not None or result.report.personal is not None:
+                row = {"id": job.client, "base": job.step, "global": result.report.received}
+                self._reports[job.client] = {**row, "personal": result.report.personal}
+
+    def wasted(self, job: Job, sent: float, arrived: float, reason: str) -> None:
+        """A job that brought the server nothing."""
+        local = self._local.pop(job.client, None)
+        row = {"id": job.client, "base": job.step, "sent": sent, "arrived": arrived, "reason": reason, "local": local}
+        self._wasted += [row] if job.train else []
+
+    def evaluated(self, number: int) -> None:
+        """The accuracies of the state after round `number` are in, as far as clients could answer."""
+        rows = [self._reports[client] for client in sorted(self._reports)]
+        self._reports = {}
+        self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
+        self._progress.evaluated(number, self._text())
 
     def step(self, number: int, now: float, arrivals: Sequence[Arrival], failures: Sequence[Failure]) -> None:
         rows = [
@@ -97,15 +107,9 @@ class Record:
             for a in arrivals
         ]
         failed = [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
-        event = {
-            "kind": "step",
-            "round": number,
-            "time": now,
-            "seconds": self.seconds,
-            "clients": rows,
-            "failures": failed,
-        }
-        self._event(event)
+        event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
+        self._event({**event, "wasted": self._wasted, "failures": failed})
+        self._wasted = []
         self._progress.round(number)
 
     def progress(self, step: int, buffered: int, training: int) -> None:
@@ -113,6 +117,9 @@ class Record:
 
     def finish(self, bytes_up: int, bytes_down: int, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
+        self._event(
+            {"kind": "end", "round": self.config.rounds, "seconds": self.seconds, "in_flight": list(self._out.values())}
+        )
         summary = self.summary(bytes_up, bytes_down, sha256)
         if self.folder is not None:
             if model is not None:
@@ -148,11 +155,6 @@ class Record:
 
     # How it is kept
 
-    def _evaluated(self, number: int, reports: Mapping[int, tuple[float | None, float | None]]) -> None:
-        rows = [{"id": c, "global": received, "personal": own} for c, (received, own) in sorted(reports.items())]
-        self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
-        self._progress.evaluated(number, self._text())
-
     def _event(self, event: dict[str, Any]) -> None:
         self._account(event)
         if self.folder is not None:
@@ -163,13 +165,14 @@ class Record:
         """Adds one event to the curves; the same way while it happens and when a run is resumed."""
 
         def column(kind: str) -> dict[int, float]:
-            return {row["id"]: row[kind] for row in event["clients"] if row.get(kind) is not None}
+            rows = [*event["clients"], *event.get("wasted", [])]
+            return {row["id"]: row[kind] for row in rows if row.get(kind) is not None}
 
         if event["kind"] == "evaluation":
             tests = {c.id: float(c.test) for c in self.fleet.clients}
             self.curves["global"].add(event["round"], column("global"), tests)
             self.curves["personal"].add(event["round"], column("personal"))
-        else:
+        elif event["kind"] == "step":
             self.curves["local"].add(event["round"], column("local"))
             self.failures += event["failures"]
             self._virtual = event["time"]

@@ -1,4 +1,4 @@
-"""Every random draw has a key: (run seed, client id, step, purpose). Nothing depends on the order of execution."""
+"""Every random draw has a key: (run seed, client id, step, turn, purpose). Nothing depends on the order of execution."""
 
 from zlib import crc32
 

@@ -5,9 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.serverapp import Grid
 
 from fedsim import checkpoint as checkpoints
-from fedsim import registry
 from fedsim.checkpoint import Checkpoint
-from fedsim.clock import Clock, VirtualClock, WallClock
+from fedsim.clock import Clock, VirtualClock, WallClock, unloaded
 from fedsim.config import RunConfig
 from fedsim.courier import Courier
 from fedsim.fleet import Fleet, roll_call
@@ -15,6 +14,7 @@ from fedsim.loop import Loop, Server
 from fedsim.pace import Pace
 from fedsim.payload import Memory
 from fedsim.record import Record
+from fedsim.stragglers import Stragglers
 from fedsim.vector import Vec, fingerprint
 
 
@@ -24,8 +24,6 @@ class Strategy(Server[Any], Protocol):
     def enlist(self, fleet: Fleet) -> None: ...
 
     def init(self, theta: Vec, fleet: Fleet) -> Any: ...
-
-    def expects(self) -> Any: ...
 
     def global_model(self, state: Any) -> Vec | None: ...
 
@@ -39,37 +37,51 @@ class Simulated(Protocol):
     def restore(self, memories: dict[int, Memory]) -> None: ...
 
 
-def pace_of(config: RunConfig) -> Pace:
-    name = registry.find("algorithm", config.algorithm).pace if config.pace == "auto" else config.pace
-    pace: Pace = registry.find("pace", name)(config.params("pace"), config)
-    return pace
+def rhythm(config: RunConfig) -> tuple[Pace, Stragglers]:
+    """The run's pace and straggler model; nonsense between them and the rest of the configuration is refused here."""
+
+    def make(section: str) -> Any:
+        return config.part(section)(config.params(section), config)
+
+    return make("pace"), make("stragglers")
 
 
 def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta: Vec | None = None) -> Any:
     """Runs `strategy` to the end and returns its final state; `theta` replaces the clients' initial model."""
+    pace, stragglers = rhythm(config)
     fleet = roll_call(grid, config)
     strategy.enlist(fleet)
     state = strategy.init(fleet.theta if theta is None else theta, fleet)
-    here = Checkpoint(0, 0.0, 0, 0, state, {})
+    here = Checkpoint(0, 0.0, 0, 0, state, {}, {}, [])
     if config.resume and record.folder is not None:
         here = checkpoints.newest(record.folder, type(state)) or here
         if isinstance(grid, Simulated):
             grid.restore(here.memories)
-    courier = Courier(grid, {c.id: c.node for c in fleet.clients}, fleet.classes, config.timeout)
+    wall = config.clock == "wall"
+    courier = Courier(grid, {c.id: c.node for c in fleet.clients}, fleet.classes, config.timeout, injects=wall)
     courier.expects, courier.bytes_up, courier.bytes_down = strategy.expects(), here.bytes_up, here.bytes_down
-    clock = _clock(courier, config, here.now)
+    clock: Clock = WallClock(courier, here.now) if wall else VirtualClock(courier, here.now, here.flights)
+    fleet.busy |= {flight.client: flight.job.step for flight in here.flights}
+    fleet.away |= here.away
 
     def memories() -> dict[int, Memory]:
         return grid.memories() if isinstance(grid, Simulated) else {}
 
     def save(step: int, state: Any) -> None:
         if record.folder is not None:
-            point = Checkpoint(step, clock.now, courier.bytes_up, courier.bytes_down, state, memories())
-            checkpoints.save(record.folder, point)
+            flights = [unloaded(flight) for flight in clock.settle()]
+            traffic = courier.bytes_up, courier.bytes_down
+            checkpoints.save(
+                record.folder, Checkpoint(step, clock.now, *traffic, state, memories(), fleet.away, flights)
+            )
 
     record.begin(fleet, here.step)
+    for flight in here.flights:
+        record.sent([flight.job], flight.sent)
+    overlap = isinstance(grid, Simulated) and not wall
+    loop = Loop(strategy, fleet, pace, clock, stragglers, config, record, save, overlap)
     try:
-        state = Loop(strategy, fleet, pace_of(config), clock, config, record, save).run(here.state, here.step)
+        state = loop.run(here.state, here.step)
     except KeyboardInterrupt:
         record.end("interrupted")
         raise
@@ -81,10 +93,3 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     sha256 = fingerprint(checkpoints.arrays_of([state, memories()]))
     record.finish(courier.bytes_up, courier.bytes_down, sha256, named)
     return state
-
-
-def _clock(courier: Courier, config: RunConfig, now: float) -> Clock:
-    if config.clock == "wall":
-        return WallClock(courier, now)
-    model = registry.find("stragglers", config.stragglers)
-    return VirtualClock(courier, model(config.params("stragglers"), config), now)

@@ -13,6 +13,7 @@ from fedsim.config import RunConfig
 from fedsim.curves import Curve
 from fedsim.errors import FedsimError
 from fedsim.fleet import Fleet, roll_call
+from fedsim.pace import Situation
 from fedsim.payload import Answer, Arrival, Downlink, Failure, Job
 from fedsim.record import Record
 from fedsim.vector import Vec
@@ -88,7 +89,8 @@ class FlowerHooks(Strategy):
             self.enlist(roll_call(grid, self.config))
             self.state = self.init(wire.decode(arrays["model"]), self.fleet)
         step = server_round - 1
-        cohort = session.pace_of(self.config).admit(self.fleet.idle(), 0, 0, step)
+        moment = Situation(step, step, step, self.fleet.idle(), 0, 0, 0, 0, None, due=False)
+        cohort = session.rhythm(self.config)[0].admit(moment)
         return self._orders([Job(c, step, self.instruct(self.state, c), test_local=True) for c in cohort])
 
     def aggregate_train(
@@ -111,7 +113,10 @@ class FlowerHooks(Strategy):
     ) -> Iterable[Message]:
         state, everyone = self.state, self.fleet.idle()
         return self._orders(
-            [Job(c, server_round, self.instruct(state, c), train=False, test_received=True) for c in everyone]
+            [
+                Job(c, server_round, self.instruct(state, c), train=False, test_received=True, test_personal=True)
+                for c in everyone
+            ]
         )
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vec = NDArray[np.float32]
-BLOCK = 1 << 16  # floats per block of the blocked sums: N x BLOCK stays in cache, memory stays flat
+BLOCK = 1 << 13  # floats per block of the blocked sums: N x BLOCK stays in cache, memory stays flat
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,14 @@ class Layout:
                 stage.append(where)
         return {stage: tuple(parts) for stage, parts in runs.items()}
 
+    def mask(self, stages: Iterable[str]) -> NDArray[np.bool_]:
+        """Which entries of the flat vector belong to these stages."""
+        chosen = np.zeros(self.size, bool)
+        for stage in stages:
+            for part in self.stages[stage]:
+                chosen[part] = True
+        return chosen
+
     def split(self, vector: Vec) -> Iterator[tuple[Tensor, Vec]]:
         """Each parameter with its values, as views into the vector."""
         for tensor in self.parameters:
@@ -89,7 +97,7 @@ def weighted_sum(vectors: Sequence[Vec], weights: Sequence[float]) -> Vec:
     scale = np.asarray(weights, np.float64)
     total = np.empty(vectors[0].size, np.float32)
     for block in blocks(total.size):
-        total[block] = scale @ np.stack([v[block] for v in vectors]).astype(np.float64)
+        total[block] = np.einsum("k,kd->d", scale, np.stack([v[block] for v in vectors]), dtype=np.float64)
     return total
 
 

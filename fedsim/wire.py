@@ -70,14 +70,19 @@ def size_of(message: Message) -> int:
 # Server to client
 
 
-def pack_job(job: Job, node: int, classes: int, ttl: float, encoder: Encoder) -> Message:
+def pack_job(job: Job, node: int, classes: int, ttl: float, encoder: Encoder, injects: bool = False) -> Message:
+    """`injects`: the client sleeps the job's delay."""
     about: dict[str, Scalar] = {
         "client": job.client,
         "classes": classes,
         "step": job.step,
+        "turn": job.turn,
         "shared": job.down.shared,
         "test-received": job.test_received,
+        "test-personal": job.test_personal,
         "test-local": job.test_local,
+        "delay": job.fate.delay if injects else 0.0,
+        "vanish": injects and job.fate.away is not None,
     }
     content = RecordDict(
         {
@@ -98,8 +103,16 @@ def unpack_job(message: Message) -> Job:
         down=Downlink(_vectors(message.content, VECTORS), _numbers(message.content, NUMBERS), bool(about["shared"])),
         train=message.metadata.message_type == TRAIN,
         test_received=bool(about["test-received"]),
+        test_personal=bool(about["test-personal"]),
         test_local=bool(about["test-local"]),
+        turn=int(cast(int, about["turn"])),
     )
+
+
+def injected(message: Message) -> tuple[float, bool]:
+    """How long the client has to sleep before it works on this, and whether it vanishes then."""
+    about = message.content.config_records.get(JOB)
+    return (float(cast(float, about["delay"])), bool(about["vanish"])) if about else (0.0, False)
 
 
 # Client to server

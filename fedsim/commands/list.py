@@ -5,22 +5,23 @@ import dataclasses
 import json
 from typing import Any
 
-from fedsim import registry
+from fedsim import registry, sweep
 from fedsim.config import key_of
 
 PLURALS = {kind.plural: name for name, kind in registry.KINDS.items()}
+PRESETS = "presets"
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("list", help="algorithms, partitions, datasets, models, paces, stragglers")
-    parser.add_argument("what", nargs="?", choices=list(PLURALS), help="only this kind (default: all)")
+    parser = commands.add_parser("list", help="algorithms, partitions, datasets, models, paces, stragglers, presets")
+    parser.add_argument("what", nargs="?", choices=[*PLURALS, PRESETS], help="only this kind (default: all)")
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    kinds = [args.what] if args.what else list(PLURALS)
-    found = {plural: [_entry(PLURALS[plural], name) for name in registry.names(PLURALS[plural])] for plural in kinds}
+    kinds = [args.what] if args.what else [*PLURALS, PRESETS]
+    found = {plural: _entries(plural) for plural in kinds}
     if args.json:
         print(json.dumps(found, indent=1))
         return 0
@@ -30,6 +31,12 @@ def run(args: argparse.Namespace) -> int:
             settings = ", ".join(f"{k}={v}" for k, v in entry["params"].items())
             print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{settings}]" if settings else ""))
     return 0
+
+
+def _entries(plural: str) -> list[dict[str, Any]]:
+    if plural == PRESETS:
+        return [{"name": name, "about": sweep.read(name).about, "params": {}} for name in sorted(sweep.presets())]
+    return [_entry(PLURALS[plural], name) for name in registry.names(PLURALS[plural])]
 
 
 def _entry(kind: str, name: str) -> dict[str, Any]:

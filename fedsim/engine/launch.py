@@ -2,6 +2,7 @@
 
 from flwr.app import Context, RecordDict
 
+from fedsim import session
 from fedsim.config import RunConfig
 from fedsim.engine.local import RUN_ID, SERVER_NODE, LocalGrid
 from fedsim.errors import unknown
@@ -26,7 +27,8 @@ def launch(config: RunConfig, engine: str, ray_address: str | None = None) -> No
     from fedsim.server_app import app
     from partitions.silo import shares
 
-    shares(config)  # prepared once, before many workers ask; an impossible split is refused here
+    session.rhythm(config)  # what is impossible is refused before anything starts
+    shares(config)  # prepared once, before many workers ask
     grid = open_grid(config, engine, ray_address)
     try:
         app(grid, Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(config.flat())))

@@ -8,6 +8,7 @@ again with the state it had. A vector that many messages share enters the object
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -28,20 +29,31 @@ TRIES = 3  # a job is sent again twice before it counts as its client's failure
 DEPTH = 2  # jobs per worker, so that the next one is there when a worker becomes free
 SHARED = 64 * 1024  # bytes from which a buffer goes into the object store by itself
 CRASHED = 8  # Flower's error code for a ClientApp that died
-
+BUNDLE, BUNDLE_SECONDS = 8, 0.02  # short jobs travel together: at most so many in a call, and about so much work
 Frozen = tuple[bytes, list[Bytes]]
+Ticket = tuple[bytes, list[int], int | None]  # a message's head; where its buffers and its state lie in the call
 
 
 class Worker:
-    """Runs in an actor. Returns the reply, and the client's new state or None if it did not change."""
+    """Runs in an actor. Serves one or several jobs per call: a call costs Ray more than a short job costs its client."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
 
-    def handle(self, head: bytes, state: Frozen | None, *buffers: Bytes) -> tuple[Frozen, Frozen | None]:
+    def handle(self, jobs: list[Ticket], *things: Any) -> Any:
+        """First the replies, each with whether its client's state changed and how long it took; then the new states."""
+        replies, states = [], []
+        for head, buffers, state in jobs:
+            began = time.perf_counter()
+            reply, after = self._serve(head, [things[i] for i in buffers], None if state is None else things[state])
+            replies.append((reply, after is not None, time.perf_counter() - began))
+            states.append(after)
+        return replies, *states
+
+    def _serve(self, head: bytes, buffers: list[Bytes], state: Frozen | None) -> tuple[Frozen, Frozen | None]:
         from fedsim.engine.inline import execute
 
-        message: Message = thaw(head, list(buffers))
+        message: Message = thaw(head, buffers)
         before = thaw(*state) if state else {}
         after = RecordDict(dict(before))
         reply = execute(message, self._config, client_of(message), after)
@@ -60,16 +72,23 @@ class _Flight:
 
 
 @dataclass(eq=False)
+class _Call:
+    """Flights that travel together, and the references to their clients' new states."""
+
+    flights: list[_Flight]
+    states: list[Any]
+
+
+@dataclass(eq=False)
 class _Seat:
     """A place for a worker; whoever dies in it is replaced."""
 
     actor: Any
-    flights: dict[Any, tuple[_Flight, Any]] = field(default_factory=dict)  # reply reference -> flight, state reference
+    calls: dict[Any, _Call] = field(default_factory=dict)  # reference to the replies -> call
+    queue: deque[_Flight] = field(default_factory=deque)  # messages of the clients whose data is warm here
 
-    def takes(self, flight: _Flight) -> bool:
-        """A job that has seen a worker die runs alone, so that it cannot take another one down with it."""
-        alone = flight.tries > 0 or any(f.tries > 1 for f, _ in self.flights.values())
-        return len(self.flights) < (1 if alone else DEPTH)
+    def room(self) -> bool:
+        return len(self.calls) < (1 if any(f.tries > 1 for c in self.calls.values() for f in c.flights) else DEPTH)
 
 
 class RayGrid(LocalGrid):
@@ -82,10 +101,14 @@ class RayGrid(LocalGrid):
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             connect(config, address)
-        workers, gpus = _seats(config)
-        self._factory = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus)
+        try:
+            workers, cpus, gpus = _seats(config)
+        except FedsimError:
+            self._disconnect()
+            raise
+        self._factory = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus)
         self._seats = [_Seat(self._factory.remote(config)) for _ in range(workers)]
-        self._queue: deque[_Flight] = deque()
+        self._seconds: dict[str, float] = {}  # message type -> how long such a job took last
         self._states: dict[int, Any] = {}  # client -> reference to its frozen state
         self._ready: list[Message] = []
 
@@ -95,7 +118,7 @@ class RayGrid(LocalGrid):
         for message in messages:
             ids.append(self._enter(message))
             head, buffers = freeze(message)
-            self._queue.append(_Flight(message, head, [_share(b, shared) for b in buffers]))
+            self._home(message).queue.append(_Flight(message, head, [_share(b, shared) for b in buffers]))
         self._dispatch()
         return ids
 
@@ -117,67 +140,92 @@ class RayGrid(LocalGrid):
     def close(self) -> None:
         for seat in self._seats:
             ray.kill(seat.actor)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._owns_ray:
             ray.shutdown()
 
     def _dispatch(self) -> None:
-        """Fills free seats; a client goes back to the worker that has its data warm when that one is free."""
-        for index, seat in enumerate(self._seats):
-            while self._queue and (flight := self._next_for(index)) is not None:
-                self._queue.remove(flight)
-                self._board(seat, flight)
+        """Fills free seats. A client goes to the worker that has its data warm; an idle worker helps the busiest."""
+        for seat in self._seats:
+            while seat.room():
+                source = seat if seat.queue or seat.calls else max(self._seats, key=lambda s: len(s.queue))
+                if not (flights := self._bundle(seat, source.queue)):
+                    break
+                self._board(seat, flights)
 
-    def _next_for(self, index: int) -> _Flight | None:
-        seat = self._seats[index]
-        fitting = (f for f in self._queue if seat.takes(f))
-        first = next(fitting, None)
-        if first is None or self._home(first) == index:
-            return first
-        return next((f for f in fitting if self._home(f) == index), first if not seat.flights else None)
+    def _bundle(self, seat: _Seat, queue: deque[_Flight]) -> list[_Flight]:
+        """The next flights of a queue. A job that has seen a worker die runs alone, and takes nobody down with it."""
+        if not queue or (queue[0].tries and seat.calls):
+            return []
+        first = queue.popleft()
+        seconds = self._seconds.get(first.message.metadata.message_type, BUNDLE_SECONDS)
+        most = 1 if first.tries else min(BUNDLE, int(BUNDLE_SECONDS / max(seconds, 1e-6)), 1 + len(queue) // DEPTH)
+        flights = [first]
+        while len(flights) < most and queue and not queue[0].tries:
+            flights.append(queue.popleft())
+        return flights
 
-    def _home(self, flight: _Flight) -> int:
-        return client_of(flight.message) % len(self._seats)
+    def _home(self, message: Message) -> _Seat:
+        return self._seats[client_of(message) % len(self._seats)]
 
-    def _board(self, seat: _Seat, flight: _Flight) -> None:
-        flight.tries += 1
-        state = self._states.get(client_of(flight.message))
-        reply, after = seat.actor.handle.options(num_returns=2).remote(flight.head, state, *flight.buffers)
-        seat.flights[reply] = flight, after
+    def _board(self, seat: _Seat, flights: list[_Flight]) -> None:
+        things: dict[int, tuple[int, Any]] = {}  # by identity: what several flights share is passed once
+
+        def place(thing: Any) -> int:
+            return things.setdefault(id(thing), (len(things), thing))[0]
+
+        tickets = []
+        for flight in flights:
+            flight.tries += 1
+            state = self._states.get(client_of(flight.message))
+            tickets.append((flight.head, [place(b) for b in flight.buffers], None if state is None else place(state)))
+        call = seat.actor.handle.options(num_returns=1 + len(flights))
+        replies, *states = call.remote(tickets, *(thing for _, thing in things.values()))
+        seat.calls[replies] = _Call(flights, states)
 
     def _collect(self, timeout: float) -> None:
-        seat_of = {reply: seat for seat in self._seats for reply in seat.flights}
+        seat_of = {replies: seat for seat in self._seats for replies in seat.calls}
         if self._ready or not seat_of:
             return
         references = list(seat_of)
         first, rest = ray.wait(references, num_returns=1, timeout=timeout, fetch_local=True)
         more = ray.wait(rest, num_returns=len(rest), timeout=0)[0] if first and rest else []
-        for reply in [*first, *more]:
-            seat = seat_of[reply]
-            if reply in seat.flights:  # not already swept away with a dead worker
-                self._land(seat, reply)
+        for replies in [*first, *more]:
+            seat = seat_of[replies]
+            if replies in seat.calls:  # not already swept away with a dead worker
+                self._land(seat, replies)
         self._dispatch()
 
-    def _land(self, seat: _Seat, reply: Any) -> None:
+    def _land(self, seat: _Seat, replies: Any) -> None:
         try:
-            message: Message = thaw(*ray.get(reply))
+            landed = ray.get(replies)
         except RayTaskError as error:
-            flight, _ = seat.flights.pop(reply)
-            self._fail(flight, f"{type(error).__name__}: {error}")
+            flights = seat.calls.pop(replies).flights
+            for flight in flights:
+                if len(flights) == 1:
+                    self._fail(flight, f"{type(error).__name__}: {error}")
+                else:
+                    self._home(flight.message).queue.appendleft(flight)
         except RayError as error:
             self._replace(seat, error)
         else:
-            flight, after = seat.flights.pop(reply)
-            if message.has_content() and ray.get(after) is not None:
-                self._states[client_of(flight.message)] = after
-            self._ready.append(message)
+            call = seat.calls.pop(replies)
+            for flight, after, (frozen, changed, seconds) in zip(call.flights, call.states, landed, strict=True):
+                message: Message = thaw(*frozen)
+                if changed:
+                    self._states[client_of(flight.message)] = after
+                self._seconds[flight.message.metadata.message_type] = seconds
+                self._ready.append(message)
 
     def _replace(self, seat: _Seat, error: RayError) -> None:
         """A new worker takes the dead one's seat; its jobs are sent again, or given up after the last try."""
-        lost, seat.flights = [flight for flight, _ in seat.flights.values()], {}
+        lost, seat.calls = [flight for call in seat.calls.values() for flight in call.flights], {}
         seat.actor = self._factory.remote(self.config)
         for flight in lost:
             if flight.tries < TRIES:
-                self._queue.appendleft(flight)
+                seat.queue.appendleft(flight)
             else:
                 self._fail(flight, f"its worker died {TRIES} times: {type(error).__name__}")
 
@@ -217,13 +265,17 @@ def _knock(address: str) -> None:
             raise FedsimError(f"cannot join Ray at {address}: {error}") from error
 
 
-def _seats(config: RunConfig) -> tuple[int, float]:
-    """How many workers, and which share of a GPU each asks for."""
+def _seats(config: RunConfig) -> tuple[int, float, float]:
+    """How many workers, and which share of the cores and of a GPU each asks for.
+
+    On the wall clock every client gets a worker of its own: one that sleeps an injected delay must not keep others waiting.
+    """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     cpus, gpus = int(resources.get("CPU", 1)), resources.get("GPU", 0.0)
     if config.worker_gpus > gpus:
         raise FedsimError(f"worker-gpus={config.worker_gpus}, but Ray sees {gpus:g} GPUs")
     most = int(gpus / config.worker_gpus) if config.worker_gpus else cpus
-    workers = min(config.workers or min(most, cpus), config.clients)
+    usual = config.clients if config.clock == "wall" else min(most, cpus)
+    workers = min(config.workers or usual, config.clients)
     share = config.worker_gpus or (gpus / workers if config.device != "cpu" else 0.0)
-    return workers, share
+    return workers, min(1.0, cpus / workers), share

@@ -1,5 +1,6 @@
 """A run folder, read back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from fedsim.record import read_events, read_manifest
 
 @dataclass(frozen=True)
 class Series:
-    """One kind of accuracy: a row per evaluated round, a column per client; NaN where a client was not measured."""
+    """One kind of accuracy: a row per evaluated round, a column per client. A client that was busy or not asked keeps the
+    number it had; NaN: it was never measured so far."""
 
     rounds: NDArray[np.int64]
+    times: NDArray[np.float64]  # on the run's own clock
     values: NDArray[np.float64]
 
     @property
@@ -25,6 +28,18 @@ class Series:
     @property
     def worst(self) -> NDArray[np.float64]:
         return np.asarray(np.nanmin(self.values, axis=1))
+
+
+@dataclass(frozen=True)
+class Work:
+    """One training job: who worked when, from which step's model, and what became of it."""
+
+    client: int
+    base: int
+    sent: float
+    arrived: float
+    staleness: int | None  # None: wasted
+    reason: str = ""  # why it was wasted
 
 
 @dataclass(frozen=True)
@@ -45,18 +60,48 @@ class Run:
         return config
 
     @property
-    def name(self) -> str:
-        return str(self.config["algorithm"])
+    def clients(self) -> list[int]:
+        return [client["id"] for client in self.manifest["clients"]]
+
+    @property
+    def steps(self) -> NDArray[np.float64]:
+        """When the server stepped."""
+        return np.array([event["time"] for event in self.events if event["kind"] == "step"], np.float64)
 
     def series(self, kind: str) -> Series:
         """`global`, `personal` or `local`, as far as it was measured."""
-        place = {client["id"]: i for i, client in enumerate(self.manifest["clients"])}
-        rounds, rows = [], []
+        place = {client: column for column, client in enumerate(self.clients)}
+        when = {0: 0.0} | {event["round"]: event["time"] for event in self.events if event["kind"] == "step"}
+        rounds, rows, row = [], [], np.full(len(place), np.nan)
         for event in self.events:
-            found = {row["id"]: row[kind] for row in event["clients"] if row.get(kind) is not None}
+            found = {r["id"]: r[kind] for r in _rows(event) if r.get(kind) is not None}
             if found:
-                row = np.full(len(place), np.nan)
+                row = row.copy()
                 row[[place[c] for c in found]] = list(found.values())
                 rounds.append(event["round"])
                 rows.append(row)
-        return Series(np.array(rounds, np.int64), np.array(rows, np.float64).reshape(len(rows), len(place)))
+        times = np.array([when[number] for number in rounds], np.float64)
+        return Series(np.array(rounds, np.int64), times, np.array(rows, np.float64).reshape(len(rows), len(place)))
+
+    def work(self) -> list[Work]:
+        """Every training job that ended, and those that were out when the run ended."""
+        end = float(self.steps[-1]) if len(self.steps) else 0.0
+
+        def job(row: dict[str, Any]) -> Work:
+            arrived, reason = row.get("arrived", end), row.get("reason", "" if "arrived" in row else "the run ended")
+            return Work(row["id"], row["base"], row["sent"], arrived, row.get("staleness"), reason)
+
+        steps = [event for event in self.events if event["kind"] != "evaluation"]
+        return [
+            job(row) for event in steps for part in ("clients", "wasted", "in_flight") for row in event.get(part, [])
+        ]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """What to call runs side by side: the algorithm if that tells them apart, else the folder."""
+    names = [str(run.config["algorithm"]) for run in runs]
+    return names if len(set(names)) == len(names) else [run.folder.name for run in runs]
+
+
+def _rows(event: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*event.get("clients", []), *event.get("wasted", [])]

@@ -3,20 +3,20 @@
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedsim.report.runs import Run
+from fedsim.report.runs import Run, labels
 
 
 def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
     """Best and final accuracy of the models the clients would use: the mean over clients, and the worst client."""
-    table = Table(title=f"accuracy on each client's own test data ({kind} model)")
-    for column in ("algorithm", "mean best", "(round)", "mean final", "worst best", "(round)", "worst final"):
-        table.add_column(column, justify="left" if column == "algorithm" else "right")
-    for run in runs:
+    title = f"accuracy on each client's own test data ({kind} model)"
+    table = _table(title, "mean best", "(round)", "mean final", "worst best", "(round)", "worst final")
+    for name, run in zip(labels(runs), runs, strict=True):
         series = run.series(kind)
-        cells = [run.name]
+        cells = [name]
         for values in (series.mean, series.worst):
             best = int(values.argmax())
             cells += [f"{values[best]:.3f}", str(series.rounds[best]), f"{values[-1]:.3f}"]
@@ -24,6 +24,35 @@ def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
     return table
 
 
+def time_table(runs: Sequence[Run]) -> Table:
+    """Where the time went: server steps, jobs and the share of them that was wasted, staleness, idle clients."""
+    table = _table("time", "seconds", "steps", "jobs", "wasted", "staleness mean", "highest", "idle")
+    for name, run in zip(labels(runs), runs, strict=True):
+        work, steps = run.work(), run.steps
+        stale = [job.staleness for job in work if job.staleness is not None]
+        wasted = 1 - len(stale) / max(1, len(work))
+        numbers = [f"{steps[-1]:.1f}", str(len(steps)), str(len(work)), f"{wasted:.0%}"]
+        table.add_row(name, *numbers, f"{np.mean(stale):.2f}", str(max(stale)), f"{np.mean(idle_shares(run)):.0%}")
+    return table
+
+
+def idle_shares(run: Run) -> list[float]:
+    """For each client, the share of the run it did not work."""
+    length = float(run.steps[-1]) if len(run.steps) else 0.0
+    busy = dict.fromkeys(run.clients, 0.0)
+    for job in run.work():
+        busy[job.client] += min(job.arrived, length) - min(job.sent, length)
+    return [1 - busy[client] / length if length else 0.0 for client in run.clients]
+
+
 def show(table: Table) -> None:
     """Wide enough for every column, also where no terminal says how wide it is."""
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def _table(title: str, *numbers: str) -> Table:
+    table = Table(title=title)
+    table.add_column("run")
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table

@@ -36,19 +36,27 @@ def test_it_is_described_and_its_parameters_have_defaults(name: str) -> None:
     assert "(1)" in (__import__(algorithm.server.__module__, fromlist=["x"]).__doc__ or ""), "equations belong there"
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
+SETTINGS = {
+    "as made": [],
+    "half of the clients": ["participation=0.5"],
+    "stale results": ["pace=window", "stragglers=periodic", "stragglers.count=3"],
+    "dropouts": ["pace=buffered", "stragglers=speed", "stragglers.dropout=0.3"],
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_resumes_as_if_it_had_never_stopped(
-    name: str, participation: float, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, setting: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = small(f"algorithm={name}", "rounds=4", f"participation={participation}")
+    config = small(f"algorithm={name}", "rounds=6", *SETTINGS[setting])
     launch(config.replace(out=str(tmp_path / "whole")), "inline")
 
     save = checkpoints.save
 
     def save_then_stop(folder: Path, point: Any) -> None:
         save(folder, point)
-        if point.step == 2:
+        if point.step == 3:
             raise PowerCut
 
     monkeypatch.setattr(checkpoints, "save", save_then_stop)

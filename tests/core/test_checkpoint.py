@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 
 from fedsim import checkpoint as checkpoints
 from fedsim.checkpoint import Checkpoint
+from fedsim.clock import Flight, unloaded
 from fedsim.errors import FedsimError
-from fedsim.payload import Memory
+from fedsim.payload import Answer, Downlink, Job, Memory, Report, Uplink
 
 
 @dataclass
@@ -27,7 +29,12 @@ class State:
 
 def point(step: int) -> Checkpoint:
     state = State(np.arange(3, dtype=np.float32), {4: Inner(np.eye(2), None)}, [(1, 0.5)], np.int64(7))  # type: ignore[arg-type]
-    return Checkpoint(step, 1.5, 10, 20, state, {0: Memory({"model": np.ones(2, np.float32)}, {"alpha": 0.25})})
+    memories = {0: Memory({"model": np.ones(2, np.float32)}, {"alpha": 0.25})}
+    job = Job(3, 2, Downlink({"model": np.ones(2, np.float32)}))
+    flight = Flight(
+        4.5, True, 3, 1.0, job, Answer(job, Uplink({"delta": np.ones(2, np.float32)}, 8), Report(None, 0.5))
+    )
+    return Checkpoint(step, 1.5, 10, 20, state, memories, {5: inf}, [unloaded(flight)])
 
 
 def test_a_nested_state_comes_back(tmp_path: Path) -> None:
@@ -41,6 +48,20 @@ def test_a_nested_state_comes_back(tmp_path: Path) -> None:
     assert (got.state.history, got.state.step) == ([(1, 0.5)], 7)
     assert got.memories[0].vectors["model"].tolist() == [1, 1]
     assert got.memories[0].numbers == {"alpha": 0.25}
+    assert got.away == {5: inf}
+
+
+def test_jobs_in_flight_come_back_with_their_results(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, point(3))
+    got = checkpoints.newest(tmp_path, State)
+    assert got is not None
+    (flight,) = got.flights
+    assert (flight.finish, flight.client, flight.sent, flight.job.step) == (4.5, 3, 1.0, 2)
+    assert isinstance(flight.result, Answer)
+    assert flight.result.uplink is not None
+    assert flight.result.uplink.vectors["delta"].tolist() == [1, 1]
+    assert flight.result.report == Report(None, 0.5)
+    assert flight.job.down == Downlink()
 
 
 def test_only_the_newest_is_kept(tmp_path: Path) -> None:

@@ -1,20 +1,23 @@
-"""The loop, the pace and the virtual clock against clients whose answers are written by hand."""
+"""The loop and the clocks against clients whose answers are written by hand."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.clock import VirtualClock
-from fedsim.config import RunConfig
+from fedsim.config import RunConfig, parse
 from fedsim.errors import FedsimError
 from fedsim.fleet import Client, Fleet, muster
 from fedsim.loop import Loop
-from fedsim.pace import Synchronous
-from fedsim.payload import Answer, Arrival, Downlink, Failure, Job, Report, Uplink
+from fedsim.payload import Answer, Arrival, Downlink, Failure, Fate, Job, Report, Uplink
 from fedsim.record import Record
-from fedsim.session import pace_of
+from fedsim.session import rhythm
+from fedsim.stragglers import Stragglers, Work
 from fedsim.vector import Layout, Tensor
 
 ONE = np.ones(1, np.float32)
@@ -27,16 +30,23 @@ def fleet(count: int) -> Fleet:
 
 @dataclass
 class Counter:
-    """A strategy whose state is how often it stepped, and who arrived at each step."""
+    """A strategy whose state is how often it stepped; remembers who arrived at each step, and how stale."""
 
-    steps: list[list[int]] = field(default_factory=list)
+    steps: list[list[tuple[int, int]]] = field(default_factory=list)
 
     def instruct(self, state: int, client: int) -> Downlink:
         return Downlink({"model": ONE * state})
 
     def update(self, state: int, arrivals: Sequence[Arrival]) -> int:
-        self.steps.append([a.client for a in arrivals])
+        self.steps.append([(a.client, a.staleness) for a in arrivals])
         return state + 1
+
+    def expects(self) -> dict[str, int]:
+        return {"delta": 1}
+
+    @property
+    def who(self) -> list[list[int]]:
+        return [[client for client, _ in step] for step in self.steps]
 
 
 class Courier:
@@ -46,6 +56,8 @@ class Courier:
         self.answer, self.jobs, self.out = answer, list[Job](), list[Job]()
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
+        for job in jobs:
+            assert not any(o.client == job.client and o.train == job.train for o in self.out), "two jobs of one kind"
         self.jobs += jobs
         self.out += jobs
         return []
@@ -55,106 +67,164 @@ class Courier:
 
 
 def good(job: Job) -> Answer:
-    received, personal = (0.5, 0.25) if job.test_received else (None, None)
-    return Answer(
-        job,
-        Uplink({"delta": ONE}, 1) if job.train else None,
-        Report(received, personal, 0.75 if job.test_local else None),
-    )
+    uplink = Uplink({"delta": ONE}, 1) if job.train else None
+    received, personal = 0.5 if job.test_received else None, 0.25 if job.test_personal else None
+    return Answer(job, uplink, Report(received, personal, 0.75 if job.test_local else None))
 
 
-class ByTable:
-    """Durations from a table, 1 second otherwise."""
-
-    def __init__(self, table: dict[tuple[int, int], float]) -> None:
-        self.table = table
-
-    def duration(self, client: int, step: int) -> float:
-        return self.table.get((client, step), 1.0)
+@dataclass
+class Ran:
+    server: Counter
+    courier: Courier
+    record: Record
+    clock: VirtualClock
 
 
-def run(config: RunConfig, answer: Callable[[Job], Answer | Failure] = good) -> tuple[Counter, Courier, Record]:
+def run(answer: Callable[[Job], Answer | Failure] = good, delays: Stragglers | None = None, **keys: object) -> Ran:
+    config = parse({"stragglers": "none", **{k.replace("_", "-"): str(v) for k, v in keys.items()}})
+    pace, stragglers = rhythm(config)
     server, courier, everyone = Counter(), Courier(answer), fleet(config.clients)
     record = Record(None, config, "test")
     record.begin(everyone)
-    clock = VirtualClock(courier, ByTable({}))  # type: ignore[arg-type]
-    Loop(server, everyone, pace_of(config), clock, config, record).run(0)
-    return server, courier, record
+    clock = VirtualClock(courier)  # type: ignore[arg-type]
+    Loop(server, everyone, pace, clock, delays or stragglers, config, record).run(0)
+    return Ran(server, courier, record, clock)
 
 
 def test_everyone_in_client_order_whatever_the_machine_does() -> None:
-    server, courier, _ = run(RunConfig(clients=3, rounds=2))
-    assert server.steps == [[0, 1, 2], [0, 1, 2]]
-    received = [float(job.down.vectors["model"][0]) for job in courier.jobs if job.train]
+    ran = run(clients=3, rounds=2)
+    assert ran.server.who == [[0, 1, 2], [0, 1, 2]]
+    received = [float(job.down.vectors["model"][0]) for job in ran.courier.jobs if job.train]
     assert received == [0, 0, 0, 1, 1, 1]
+    assert ran.clock.now == 2.0
 
 
 def test_participation_samples_and_the_rest_is_still_evaluated() -> None:
-    server, courier, record = run(RunConfig(clients=10, rounds=3, participation=0.3))
-    assert [len(step) for step in server.steps] == [3, 3, 3]
-    assert len({tuple(step) for step in server.steps}) > 1
-    tested = [job.client for job in courier.jobs if job.step == 1 and job.test_received]
+    ran = run(clients=10, rounds=3, participation=0.3)
+    assert [len(step) for step in ran.server.who] == [3, 3, 3]
+    assert len({tuple(step) for step in ran.server.who}) > 1
+    tested = [job.client for job in ran.courier.jobs if job.step == 1 and job.test_received]
     assert sorted(tested) == list(range(10))
-    assert [number for number, _ in record.curves["global"].points] == [0, 1, 2, 3]
+    assert [number for number, _ in ran.record.curves["global"].points] == [0, 1, 2, 3]
 
 
 def test_eval_every_counts_from_the_start_and_always_ends_with_one() -> None:
-    _, courier, record = run(RunConfig(clients=2, rounds=5, eval_every=2))
-    assert [number for number, _ in record.curves["personal"].points] == [0, 2, 4, 5]
-    assert [number for number, _ in record.curves["local"].points] == [2, 4, 5]
-    assert record.summary()["accuracy"]["local"]["final"] == 0.75
-    assert len([job for job in courier.jobs if job.train]) == 10
+    ran = run(clients=2, rounds=5, eval_every=2)
+    assert [number for number, _ in ran.record.curves["personal"].points] == [0, 2, 4, 5]
+    assert [number for number, _ in ran.record.curves["local"].points] == [2, 4, 5]
+    assert ran.record.summary()["accuracy"]["local"]["final"] == 0.75
+    assert len([job for job in ran.courier.jobs if job.train]) == 10
 
 
 def test_a_failed_client_is_named_and_the_round_goes_on() -> None:
     def answer(job: Job) -> Answer | Failure:
         return Failure(job, "out of memory") if job.client == 1 and job.train else good(job)
 
-    server, _, record = run(RunConfig(clients=3, rounds=2), answer)
-    assert server.steps == [[0, 2], [0, 2]]
-    assert record.failures == [{"client": 1, "round": r, "reason": "out of memory"} for r in (1, 2)]
+    ran = run(answer, clients=3, rounds=2)
+    assert ran.server.who == [[0, 2], [0, 2]]
+    assert ran.record.failures == [{"client": 1, "round": r, "reason": "out of memory"} for r in (1, 2)]
 
 
 def test_a_lost_client_is_not_asked_again() -> None:
     def answer(job: Job) -> Answer | Failure:
         return Failure(job, "gone", offline=True) if job.client == 0 else good(job)
 
-    server, courier, _ = run(RunConfig(clients=3, rounds=3), answer)
-    assert server.steps == [[1, 2]] * 3
-    assert [job.step for job in courier.jobs if job.client == 0] == [0]
+    ran = run(answer, clients=3, rounds=3)
+    assert ran.server.who == [[1, 2]] * 3
+    assert [job.step for job in ran.courier.jobs if job.client == 0] == [0]
 
 
 def test_a_round_in_which_everybody_fails_ends_the_run() -> None:
     with pytest.raises(FedsimError, match=r"round 1 got no result from any client\. client 0: no memory; client 1"):
-        run(RunConfig(clients=2, rounds=3), lambda job: Failure(job, "no memory"))
+        run(lambda job: Failure(job, "no memory"), clients=2, rounds=3)
+
+
+def test_a_run_whose_clients_are_all_gone_ends() -> None:
+    with pytest.raises(FedsimError, match="round 1 got no result from any client"):
+        run(lambda job: Failure(job, "gone", offline=True), clients=2, rounds=3)
+
+
+class Vanishing(Stragglers):
+    """Client 0's first job is lost, and it stays away for 2.5 seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(None, RunConfig())
+
+    def delay(self, work: Work) -> float:
+        return 0.0
+
+    def fate(self, work: Work) -> Fate:
+        return Fate(0.5, 0.5, 2.5) if work.client == 0 and work.now == 0 else Fate(1.0)
+
+
+def test_a_client_that_drops_out_is_missed_until_it_is_back() -> None:
+    ran = run(delays=Vanishing(), clients=3, rounds=5)
+    assert ran.server.who == [[1, 2], [1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
+    assert ran.record.failures == [{"client": 0, "round": 1, "reason": "dropped out"}]
+
+
+def test_when_nobody_is_there_the_server_waits_for_a_return() -> None:
+    ran = run(delays=Vanishing(), clients=1, rounds=2)
+    assert ran.server.who == [[0], [0]]
+    assert ran.clock.now == 5.0  # lost at 0.5, back at 3, then two rounds
 
 
 def test_the_virtual_clock_orders_by_finish_time_then_client() -> None:
-    clock = VirtualClock(Courier(good), ByTable({(0, 0): 5.0, (1, 0): 2.0, (2, 0): 2.0}))  # type: ignore[arg-type]
-    clock.send([Job(c, 0, Downlink()) for c in (0, 2, 1)])
+    clock = VirtualClock(Courier(good))  # type: ignore[arg-type]
+    durations = {0: 5.0, 1: 2.0, 2: 2.0}
+    clock.send([Job(c, 0, Downlink(), fate=Fate(durations[c])) for c in (0, 2, 1)])
+    assert not clock.due
     events = [clock.next(None) for _ in range(3)]
     assert [(e.result.job.client, e.sent, e.arrived) for e in events if e] == [(1, 0, 2), (2, 0, 2), (0, 0, 5)]
-    assert (clock.now, clock.training, clock.next(None)) == (5.0, 0, None)
+    assert (clock.now, clock.next(None)) == (5.0, None)
 
 
 def test_the_virtual_clock_stops_at_a_deadline() -> None:
-    clock = VirtualClock(Courier(good), ByTable({(0, 0): 5.0}))  # type: ignore[arg-type]
-    clock.send([Job(0, 0, Downlink())])
+    clock = VirtualClock(Courier(good))  # type: ignore[arg-type]
+    clock.send([Job(0, 0, Downlink(), fate=Fate(5.0))])
     assert clock.next(3.0) is None
-    assert (clock.now, clock.training) == (3.0, 1)
+    assert clock.now == 3.0
     assert clock.next(None) is not None
     assert clock.now == 5.0
 
 
-def test_the_cohort_depends_on_seed_and_step_alone() -> None:
-    def cohort(seed: int, step: int) -> list[int]:
-        pace = Synchronous(None, RunConfig(clients=20, participation=0.5, seed=seed))  # type: ignore[arg-type]
-        return pace.admit(range(20), 0, 0, step)
+def test_evaluations_take_no_time_and_come_first() -> None:
+    clock = VirtualClock(Courier(good))  # type: ignore[arg-type]
+    clock.send([Job(0, 0, Downlink()), Job(5, 0, Downlink(), train=False)])
+    first = clock.next(None)
+    assert first is not None
+    assert first.result.job.client == 5
+    assert (clock.now, clock.evaluating) == (0.0, 0)
 
-    assert cohort(1, 3) == cohort(1, 3)
-    assert cohort(1, 3) != cohort(1, 4)
-    assert cohort(1, 3) != cohort(2, 3)
-    assert len(set(cohort(1, 3))) == 10
+
+PACES = st.sampled_from(["synchronous", "deadline", "wait-fraction", "periodic", "window", "buffered"])
+MODELS = st.sampled_from(["none", "uniform-rounds", "speed", "periodic", "trace"])
+
+
+@given(PACES, MODELS, st.integers(1, 12), st.sampled_from([0.3, 1.0]), st.sampled_from([0.0, 0.3]), st.integers(0, 99))
+def test_any_pace_under_any_delays(
+    pace: str, model: str, clients: int, participation: float, dropout: float, seed: int
+) -> None:
+    """At most one job per client is out (the courier asserts it), staleness is right, and time never goes back."""
+    keys = {"stragglers.count": clients} if model == "periodic" else {}
+    ran = run(
+        clients=clients,
+        rounds=6,
+        pace=pace,
+        participation=participation,
+        seed=seed,
+        eval_every=2,
+        **{"stragglers": model, "stragglers.dropout": dropout, **keys},
+    )
+    assert len(ran.server.steps) == 6
+    trained = [job for job in ran.courier.jobs if job.train]
+    assert all(float(job.down.vectors["model"][0]) == job.step for job in trained)
+    for number, step in enumerate(ran.server.steps):
+        for client, staleness in step:
+            assert any(job.client == client and job.step == number - staleness for job in trained)
+        if pace in ("synchronous", "deadline", "wait-fraction"):
+            assert {staleness for _, staleness in step} == {0}
+    assert 0 < ran.clock.now < inf
 
 
 def test_roll_call_problems_are_named() -> None:

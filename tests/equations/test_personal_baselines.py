@@ -19,7 +19,7 @@ def test_local_clients_train_alone(small: Small, finished: Finished) -> None:
     task = TorchTask(config, data, data.classes)
     alone = task.initial()
     for step in range(3):
-        alone = task.fit(alone, stream(config.seed, 2, step, "train")).model
+        alone = task.fit(alone, stream(config.seed, 2, step, 0, "train")).model
     assert summary["accuracy"]["personal"]["per_client"][2] == task.accuracy(alone)
     assert summary["accuracy"]["local"] == summary["accuracy"]["personal"]
     assert summary["accuracy"]["global"] == {"best": None, "best_round": None, "final": None, "per_client": []}
@@ -39,6 +39,6 @@ def test_the_tuned_copy_is_the_global_model_trained_further(small: Small, finish
     summary = finished(config)
     data = client_data(config, 0)
     task = TorchTask(config, data, data.classes)
-    model = task.fit(task.initial(), stream(config.seed, 0, 0, "train")).model
-    copy = task.fit(model, stream(config.seed, 0, 1, "personalise"), epochs=2).model
+    model = task.fit(task.initial(), stream(config.seed, 0, 0, 0, "train")).model
+    copy = task.fit(model, stream(config.seed, 0, 1, 0, "personalise"), epochs=2).model
     assert summary["accuracy"]["personal"]["final"] == task.accuracy(copy)

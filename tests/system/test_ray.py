@@ -28,10 +28,10 @@ def deadly(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, str], None]:
     def arrange(client: int, times: int, kind: str = "train") -> None:
         board, left = engine.RayGrid._board, [times]
 
-        def board_and_kill(self: Any, seat: Any, flight: Any) -> None:
-            board(self, seat, flight)
-            message = flight.message
-            if left[0] and engine.client_of(message) == client and message.metadata.message_type == kind:
+        def board_and_kill(self: Any, seat: Any, flights: Any) -> None:
+            board(self, seat, flights)
+            messages = [flight.message for flight in flights if flight.message.metadata.message_type == kind]
+            if left[0] and client in map(engine.client_of, messages):
                 left[0] -= 1
                 ray.kill(seat.actor)
 

@@ -1,0 +1,74 @@
+"""Time on real engines: the same virtual order everywhere, and injected delays on the wall clock."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim.config import RunConfig
+from fedsim.engine.launch import launch
+from fedsim.record import read_events, read_summary
+from fedsim.report.runs import Run
+
+from .flower import Federation
+
+pytestmark = pytest.mark.system
+Small = Callable[..., RunConfig]
+
+
+def without_seconds(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in event.items() if k != "seconds"} for event in read_events(folder)]
+
+
+def run(config: RunConfig, folder: Path, engine: str) -> Path:
+    launch(config.replace(out=str(folder)), engine)
+    return folder
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ray_has_the_same_virtual_order(workers: int, small: Small, tmp_path: Path) -> None:
+    keys = ["algorithm=fedbuff", "pace=buffered", "pace.k=2", "stragglers=speed", "stragglers.dropout=0.1", "rounds=8"]
+    config = small(*keys, "clients=6", f"workers={workers}")
+    inline, on_ray = run(config, tmp_path / "inline", "inline"), run(config, tmp_path / "ray", "ray")
+    assert read_summary(on_ray)["weights_sha256"] == read_summary(inline)["weights_sha256"]
+    assert without_seconds(on_ray) == without_seconds(inline)
+
+
+def test_delays_are_slept_on_the_wall_clock(small: Small, tmp_path: Path) -> None:
+    """Client 0 is one round of 3 s late, the others are not: they step without it."""
+    keys = ["clock=wall", "stragglers=periodic", "stragglers.count=1", "stragglers.unit=3", "pace=buffered", "pace.k=3"]
+    folder = run(small(*keys, "rounds=8"), tmp_path / "run", "ray")
+    work = Run.load(folder).work()
+    assert all(job.arrived - job.sent >= 3.0 for job in work if job.client == 0 and not job.reason)
+    late = [job for job in work if job.client == 0]
+    meanwhile = [
+        job for job in work if job.client != 0 and any(slow.sent < job.arrived < slow.arrived for slow in late)
+    ]
+    assert len(meanwhile) >= 3
+
+
+def test_a_straggler_on_a_real_grpc_federation(tmp_path: Path) -> None:
+    """Four SuperNodes, client 0 twenty seconds late: buffered(2) steps on without it, then takes its stale result."""
+    keys = {
+        "clients": 4,
+        "rounds": 11,
+        "model": "mlr",
+        "clock": "wall",
+        "eval-every": 100,
+        "out": str(tmp_path / "run"),
+    }
+    pairs = "pace=buffered pace.k=2 stragglers=periodic stragglers.count=1 stragglers.unit=20"
+    began = time.monotonic()
+    with Federation(tmp_path / "flower", 4) as federation:
+        told = federation.run({**keys, "set": pairs}, timeout=280)
+        assert (tmp_path / "run" / "summary.json").exists(), told + federation.logs()
+    assert time.monotonic() - began < 290
+    loaded = Run.load(tmp_path / "run")
+    late = next(job for job in loaded.work() if job.client == 0)
+    assert late.reason == "", "its result was taken"
+    assert late.arrived - late.sent >= 20.0
+    meanwhile = [moment for moment in loaded.steps if late.sent < moment < late.arrived]
+    assert len(meanwhile) >= 3
+    assert late.staleness == len(meanwhile)
