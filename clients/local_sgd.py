@@ -1,4 +1,8 @@
-"""Local SGD: the only training loop of the project, and the client half of every algorithm that trains plainly."""
+"""Local SGD: the only training loop of the project, and the client half of every algorithm that trains plainly.
+
+An algorithm hooks the loop in one of two places: `adjust` changes the gradients before each step (a proximal term, control
+variates); `lesson` replaces what is done with a mini-batch (two steps, inner steps on another model, a meta-gradient).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,38 +16,56 @@ from fedsim.algorithm import ClientBehaviour, Task
 from fedsim.config import RunConfig
 from fedsim.payload import Downlink, Memory, Uplink
 
+Batch = tuple[Tensor, Tensor]
 Adjust = Callable[[Sequence[Any]], object]
+Lesson = Callable[["Trainer", Batch], Tensor]  # learns from one mini-batch, returns its loss
 
 
-def descend(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    config: RunConfig,
-    rng: np.random.Generator,
-    steps: int,
-    adjust: Adjust | None = None,
-) -> float:
-    """Mini-batch SGD on `model` in place; returns the mean loss.
+class Trainer:
+    """A model with a client's data and optimizer: what a lesson works with. `x` is channels-last in memory."""
 
-    `x` is channels-last (N x H x W x C in memory). `adjust(parameters)` sees the gradients before each step and may change
-    them: a proximal term, control variates.
-    """
-    parameters = list(model.parameters())
-    optimizer = torch.optim.SGD(parameters, config.lr, config.momentum, weight_decay=config.weight_decay)
-    loss_of = nn.CrossEntropyLoss()
-    total = torch.zeros((), device=x.device)
-    model.train()
-    for batch in batches(len(y), config.batch_size, steps, rng):
-        chosen = torch.from_numpy(batch).to(x.device)
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(model(x[chosen].permute(0, 3, 1, 2)), y[chosen])
+    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, config: RunConfig, rng: np.random.Generator) -> None:
+        self.model, self.config, self.rng = model, config, rng
+        self.parameters = list(model.parameters())
+        self.optimizer = torch.optim.SGD(self.parameters, config.lr, config.momentum, weight_decay=config.weight_decay)
+        self._x, self._y = x, y
+
+    def descend(self, steps: int, lesson: Lesson) -> float:
+        """The loop: so many mini-batches, epoch after epoch; returns the mean loss."""
+        total = torch.zeros((), device=self._x.device)
+        self.model.train()
+        for chosen in batches(len(self._y), self.config.batch_size, steps, self.rng):
+            total += lesson(self, self.batch(chosen)).detach()
+        return float(total) / max(1, steps)
+
+    def batch(self, chosen: NDArray[np.int64]) -> Batch:
+        indices = torch.from_numpy(chosen).to(self._x.device)
+        return self._x[indices].permute(0, 3, 1, 2), self._y[indices]
+
+    def draw(self) -> Batch:
+        """A further random mini-batch, beside the loop's own."""
+        size = min(self.config.batch_size, len(self._y))
+        return self.batch(self.rng.choice(len(self._y), size, replace=False))
+
+    def backward(self, batch: Batch) -> Tensor:
+        """The loss on a batch, and its gradients in the parameters."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
         loss.backward()
+        return loss
+
+
+def one_step(adjust: Adjust | None = None) -> Lesson:
+    """The usual lesson: one step of SGD on the batch, with adjusted gradients."""
+
+    def lesson(trainer: Trainer, batch: Batch) -> Tensor:
+        loss = trainer.backward(batch)
         if adjust is not None:
-            adjust(parameters)
-        optimizer.step()
-        total += loss.detach()
-    return float(total) / max(1, steps)
+            adjust(trainer.parameters)
+        trainer.optimizer.step()
+        return loss
+
+    return lesson
 
 
 def batches(samples: int, size: int, steps: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
@@ -64,13 +86,17 @@ def length(samples: int, config: RunConfig, epochs: int | None = None) -> int:
 
 
 class LocalSGD(ClientBehaviour[Any]):
-    """Train from the received model, return the difference. Subclasses change the gradient, or what is kept."""
+    """Train from the received model, return the difference. Subclasses change the gradient, the lesson, or what is kept."""
 
     def train(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Uplink:
         received = down.vectors["model"]
-        fit = task.fit(received, rng, buffers=down.vectors.get("buffers"), adjust=self.adjust(task, down, memory))
+        fit = task.fit(received, rng, buffers=down.vectors.get("buffers"), lesson=self.lesson(task, down, memory))
         vectors = {"delta": fit.model - received} | ({"buffers": fit.buffers} if fit.buffers.size else {})
         return Uplink(vectors, task.examples, metrics={"loss": fit.loss}, local=fit.model)
+
+    def lesson(self, task: Task, down: Downlink, memory: Memory) -> Lesson:
+        """What to do with each mini-batch."""
+        return one_step(self.adjust(task, down, memory))
 
     def adjust(self, task: Task, down: Downlink, memory: Memory) -> Adjust | None:
         """What to do to the gradients before each step; None: plain SGD."""

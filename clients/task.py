@@ -1,6 +1,6 @@
 """A client's data and model in torch, behind the `Task` contract of numpy vectors."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clients.local_sgd import descend, length
+from clients.local_sgd import Lesson, Trainer, length, one_step
 from fedsim import registry
 from fedsim.algorithm import Fit
 from fedsim.config import RunConfig
@@ -49,11 +49,12 @@ class TorchTask:
         *,
         buffers: Vec | None = None,
         epochs: int | None = None,
-        adjust: Callable[[Sequence[Any]], object] | None = None,
+        steps: int | None = None,
+        lesson: Lesson | None = None,
     ) -> Fit:
         self._load(start, buffers)
-        steps = length(self.examples, self.config, epochs)
-        loss = descend(self._model, self._x, self._y, self.config, rng, steps, adjust)
+        steps = length(self.examples, self.config, epochs) if steps is None else steps
+        loss = Trainer(self._model, self._x, self._y, self.config, rng).descend(steps, lesson or one_step())
         return Fit(flatten(self._model.parameters()), flatten(_buffers(self._model)), loss, steps)
 
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:

@@ -6,7 +6,7 @@ model to evaluate. Neither half knows which pace, clock or engine runs it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -49,9 +49,11 @@ class Task(Protocol):
         *,
         buffers: Vec | None = None,
         epochs: int | None = None,
-        adjust: Callable[[Sequence[Any]], object] | None = None,
+        steps: int | None = None,
+        lesson: Any = None,
     ) -> Fit:
-        """Local SGD from `start`; `adjust(parameters)` may change the gradients before each step."""
+        """Local SGD from `start`: as long as the run says, or so many epochs or steps; `lesson` (see clients.local_sgd)
+        says what is done with each mini-batch."""
 
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
         """Share of the client's own test samples this model gets right; None without test samples."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from clients import task as tasks
-from clients.local_sgd import LocalSGD, batches, length
+from clients.local_sgd import LocalSGD, batches, length, one_step
 from clients.task import TorchTask, device_of
 from fedsim import registry
 from fedsim.config import RunConfig
@@ -76,7 +76,7 @@ def test_the_hook_changes_the_gradient(small: Callable[..., RunConfig]) -> None:
         for parameter in parameters:  # type: ignore[attr-defined]
             parameter.grad.zero_()
 
-    assert np.array_equal(task.fit(start, np.random.default_rng(0), adjust=stop).model, start)
+    assert np.array_equal(task.fit(start, np.random.default_rng(0), lesson=one_step(stop)).model, start)
     assert not np.array_equal(task.fit(start, np.random.default_rng(0)).model, start)
 
 
