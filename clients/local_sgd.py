@@ -51,7 +51,7 @@ class Trainer:
         """The loss on a batch, and its gradients in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
-        loss.backward()
+        torch.autograd.backward(loss)
         return loss
 
 
