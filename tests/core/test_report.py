@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fedsim import sweep
 from fedsim.cli import main
 from fedsim.curves import Curve
-from fedsim.errors import ConfigError
 from fedsim.report.figures import accuracy_figure, timeline_figure
 from fedsim.report.runs import Run, labels
 from fedsim.report.tables import idle_shares
@@ -85,52 +82,6 @@ def test_a_curve_by_hand() -> None:
         "final": pytest.approx(0.25),
         "per_client": [0.2, 0.4, None],
     }
-
-
-SWEEP = """
-about = "two seeds"
-[base]
-model = "mlr"
-clients = 3
-rounds = 2
-[cell.one]
-seed = 1
-[cell.two]
-seed = 2
-"""
-
-
-def test_a_sweep_runs_skips_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, home = tmp_path / "seeds.toml", tmp_path / "runs"
-    file.write_text(SWEEP)
-    arguments = ["sweep", str(file), "--engine", "inline", "--out", str(home)]
-    assert main(arguments) == 0
-    assert "two seeds" in capsys.readouterr().out
-    written = {path: path.stat().st_mtime_ns for path in home.glob("*/summary.json")}
-    assert len(written) == 2
-    assert (home / "timeline-one.png").exists()
-    assert main(arguments) == 0
-    assert {path: path.stat().st_mtime_ns for path in home.glob("*/summary.json")} == written
-    capsys.readouterr()
-    assert main([*arguments, "--set", "rounds=3"]) == 2
-    assert "another configuration" in capsys.readouterr().err
-
-
-def test_sweep_files_that_make_no_sense(tmp_path: Path) -> None:
-    path = tmp_path / "s.toml"
-    for text, told in [("", "holds no runs"), ("[cells.a]\n", "unknown part"), ("about =", "not valid TOML")]:
-        path.write_text(text)
-        with pytest.raises(ConfigError, match=told):
-            sweep.read(str(path))
-    with pytest.raises(ConfigError, match="sageflow-stragglers-digits"):
-        sweep.read("sageflow")
-
-
-@pytest.mark.parametrize("name", sweep.presets())
-def test_every_preset_is_sound(name: str) -> None:
-    got = sweep.read(name)
-    assert got.about
-    assert np.all([config.rounds > 0 for config in got.cells.values()])
 
 
 def test_reporting_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
