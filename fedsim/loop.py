@@ -124,7 +124,8 @@ class Loop(Generic[S]):
         present = self.fleet.idle(self.clock.now) + (list(self.fleet.busy) if self.overlap else [])
         self._send([self._watch(state, client, step) for client in sorted(present)])
         while self.clock.evaluating and (event := self.clock.next(None)) is not None:
-            self._take(event, step)
+            if self._take(event, step) is not None:  # on the wall clock, while the last evaluation is out
+                self.record.wasted(event.result.job, event.sent, event.arrived, "the run ended")
 
     def _send(self, jobs: Sequence[Job]) -> None:
         self.fleet.busy |= {job.client: job.step for job in jobs if job.train}

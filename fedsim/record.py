@@ -11,7 +11,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -193,17 +193,21 @@ class Record:
     def _manifest(self, status: str) -> None:
         if self.folder is None:
             return
-        packages = {name: version(name) for name in ("flwr", "torch", "numpy")}
         manifest = {
             "status": status,
             "config": {k: v for k, v in self.config.flat().items() if k not in ("out", "resume")},
             "engine": self.engine,
             "python": platform.python_version(),
-            "packages": packages,
+            "packages": _versions("flwr", "ray", "torch", "numpy"),
             "written": datetime.now().isoformat(timespec="seconds"),
             "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
         }
         write_json(self.folder / MANIFEST, manifest)
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    """Of what is installed: a server, for one, needs no torch."""
+    return {dist.name: dist.version for dist in distributions() if dist.name in packages}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def written(tmp_path: Path, text: str, name: str = "file") -> str:
 
 
 def test_a_grid_is_every_combination(tmp_path: Path) -> None:
-    text = '[base]\npartition = "dirichlet"\n[grid]\nalgorithm = ["fedavg", "local"]\nseed = [0, 1]\n"partition.alpha" = [0.1]\n'
+    text = '[grid]\nalgorithm = ["fedavg", "local"]\nseed = [0, 1]\n"partition.alpha" = [0.1]\n'
+    text += '[base]\npartition = "dirichlet"\n'
     got = sweep.read(written(tmp_path, text))
     assert list(got.cells) == [f"{a}-seed={s}-partition.alpha=0.1" for a in ("fedavg", "local") for s in (0, 1)]
     assert got.cells["local-seed=1-partition.alpha=0.1"].params("partition").alpha == 0.1
