@@ -16,7 +16,8 @@ from typing import Any
 
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.record import EVENTS, MANIFEST, read_manifest, write_text
+from fedsim.files import write_text
+from fedsim.record import EVENTS, MANIFEST, read_manifest
 
 FAILURE = "failure.txt"
 LOOK = 0.2  # seconds between two looks at the cells
