@@ -14,6 +14,7 @@ from fedsim import registry
 from fedsim.algorithm import Fit
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
+from fedsim.record import peak_memory
 from fedsim.rng import stream
 from fedsim.vector import Layout, Vec
 from fedsim.vector import Tensor as Entry
@@ -69,6 +70,11 @@ class TorchTask:
                 logits = self._model(self._x_test[start : start + TEST_BATCH].permute(0, 3, 1, 2))
                 correct += int((logits.argmax(1) == self._y_test[start : start + TEST_BATCH]).sum())
         return correct / count
+
+    def memory(self) -> float:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 1e6
+        return peak_memory()
 
     def _images(self, x: Any) -> Tensor:
         """N x C x H x W -> channels-last in memory, which is also what is fast."""

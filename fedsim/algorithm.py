@@ -59,6 +59,9 @@ class Task(Protocol):
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
         """Share of the client's own test samples this model gets right; None without test samples."""
 
+    def memory(self) -> float:
+        """The most memory this process has used so far, in MB: of the GPU if it works there."""
+
 
 class ClientBehaviour(ABC, Generic[P]):
     """The client half. An instance holds parameters only; what must last belongs into `memory`."""

@@ -52,14 +52,18 @@ def initial(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Measure what was received, train, measure what came out: evaluation needs no exchange of its own."""
     work = _work(message, context)
-    job, task = work.job, work.task
+    job, task, watch = work.job, work.task, Stopwatch()
     received, personal = work.test_received()
+    watch.lap("test")
     uplink = work.behaviour.train(task, job.down, work.memory, work.rng("train"))
+    watch.lap("train")
     local = None
     if job.test_local and uplink.local is not None:
         local = task.accuracy(uplink.local, uplink.vectors.get("buffers"))
+    watch.lap("test")
     wire.write_memory(context.state, work.memory)
-    return wire.pack_answer(Answer(job, uplink, Report(received, personal, local)), message)
+    cost = {**watch.seconds, "memory": task.memory()}
+    return wire.pack_answer(Answer(job, uplink, Report(received, personal, local), cost), message)
 
 
 @app.evaluate()
@@ -67,6 +71,19 @@ def evaluate(message: Message, context: Context) -> Message:
     """Only measure; nothing is kept."""
     work = _work(message, context)
     return wire.pack_answer(Answer(work.job, None, Report(*work.test_received())), message)
+
+
+class Stopwatch:
+    """Where the seconds of a job went."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
 
 
 @dataclass

@@ -9,10 +9,11 @@ from fedsim import config as configs
 from fedsim.engine.launch import launch
 from fedsim.engine.ray import connect
 from fedsim.report.figures import accuracy_figure
+from fedsim.report.matrices import matrix_figure
 from fedsim.report.runs import Run
 from fedsim.report.tables import accuracy_table, show
 
-ALGORITHMS = ("local", "fedavg", "fedavg-ft")
+ALGORITHMS = ("local", "fedavg", "spfl")
 SETTING = ("dataset=digits", "partition=dirichlet", "partition.alpha=0.3", "clients=10", "rounds=30", "batch-size=16")
 
 
@@ -28,10 +29,11 @@ def main() -> int:
     for config in settings:
         launch(config, "ray")
     runs = [Run.load(folder) for folder in folders]
-    picture = home / "accuracy.png"
-    accuracy_figure(runs, picture)
+    curves, similarity = home / "accuracy.png", home / "similarity.png"
+    accuracy_figure(runs, curves)
+    matrix_figure(runs[-1], similarity)
     show(accuracy_table(runs))
-    print(f"picture:     {picture}")
+    print(f"pictures:    {curves}  {similarity}")
     print("run folders: " + "  ".join(map(str, folders)))
     print(f"took {time.monotonic() - began:.0f} s")
     return 0

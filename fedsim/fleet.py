@@ -92,9 +92,12 @@ def _client(node: int, reply: Message) -> Client:
 
 def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
     """Node handles, once as many as expected are connected."""
-    deadline = time.monotonic() + timeout
+    deadline, seen = time.monotonic() + timeout, -1
     while len(found := list(grid.get_node_ids())) < expected:
         if time.monotonic() > deadline:
             raise FedsimError(f"only {len(found)} of {expected} nodes connected within {timeout:.0f} s")
+        if len(found) != seen:
+            print(f"waiting for nodes: {len(found)} of {expected} are connected (clients={expected})", flush=True)
+            seen = len(found)
         time.sleep(0.2)
     return found

@@ -1,5 +1,6 @@
 """The one loop: admit, send, take what arrives, step when the pace says so. Synchronous and asynchronous alike."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -58,9 +59,10 @@ class Loop(Generic[S]):
     def run(self, state: S, step: int = 0) -> S:
         while step < self.config.rounds:
             arrivals = self._gather(state, step)
+            began = time.perf_counter()
             state = self.server.update(state, arrivals)
             step += 1
-            self.record.step(step, self.clock.now, arrivals, self._failures)
+            self.record.step(step, self.clock.now, arrivals, self._failures, time.perf_counter() - began)
             self.record.matrices.keep(step, self.server.matrices(state))
             self._failures = []
             if self._saves(step):
@@ -129,7 +131,8 @@ class Loop(Generic[S]):
         present = self.fleet.idle(self.clock.now) + (list(self.fleet.busy) if self.overlap else [])
         self._send([self._watch(state, client, step) for client in sorted(present)])
         while self.clock.evaluating and (event := self.clock.next(None)) is not None:
-            self._take(event, step)
+            if self._take(event, step) is not None:  # on the wall clock, while the last evaluation is out
+                self.record.wasted(event.result.job, event.sent, event.arrived, "the run ended")
 
     def _send(self, jobs: Sequence[Job]) -> None:
         self.fleet.busy |= {job.client: job.step for job in jobs if job.train}
@@ -152,7 +155,7 @@ class Loop(Generic[S]):
             return None
         if result.uplink is None:
             return None
-        arrival = Arrival(job.client, job.step, result.uplink, event.sent, event.arrived).aged(step)
+        arrival = Arrival(job.client, job.step, result.uplink, event.sent, event.arrived, cost=result.cost).aged(step)
         if not self.pace.keeps(arrival.staleness):
             self.record.wasted(job, event.sent, event.arrived, "late")
             return None

@@ -45,6 +45,7 @@ class Arrival:
     sent: float
     arrived: float
     staleness: int = 0  # server steps since then
+    cost: Mapping[str, float] = field(default_factory=dict)
 
     def aged(self, step: int) -> "Arrival":
         return replace(self, staleness=step - self.step)
@@ -90,6 +91,7 @@ class Answer:
     job: Job
     uplink: Uplink | None  # None: the job was an evaluation
     report: Report
+    cost: Mapping[str, float] = field(default_factory=dict)  # seconds of training and testing, peak memory in MB
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,13 @@ renamed into place.
 
 import json
 import platform
+import resource
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ class Record:
         self.folder, self.config, self.engine = folder, config, engine
         self.curves = {kind: Curve() for kind in KINDS}
         self.failures: list[dict[str, Any]] = []
+        self.traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)  # bytes up and down so far
         self._progress = progress or Silent()
         self._started = time.monotonic()
         self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
@@ -93,7 +97,14 @@ class Record:
         self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
         self._progress.evaluated(number, self._text())
 
-    def step(self, number: int, now: float, arrivals: Sequence[Arrival], failures: Sequence[Failure]) -> None:
+    def step(
+        self,
+        number: int,
+        now: float,
+        arrivals: Sequence[Arrival],
+        failures: Sequence[Failure],
+        aggregation: float = 0.0,  # seconds the server took
+    ) -> None:
         rows = [
             {
                 "id": a.client,
@@ -104,12 +115,16 @@ class Record:
                 "examples": a.uplink.examples,
                 **a.uplink.metrics,
                 "local": self._local.pop(a.client, None),
+                "cost": {name: round(value, 6) for name, value in a.cost.items()},
             }
             for a in arrivals
         ]
         failed = [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
+        up, down = self.traffic()
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
-        self._event({**event, "wasted": self._wasted, "failures": failed})
+        cost = {"aggregation": round(aggregation, 6), "memory": peak_memory()}
+        more = {"wasted": self._wasted, "failures": failed, "bytes_up": up, "bytes_down": down, "cost": cost}
+        self._event({**event, **more})
         self._wasted = []
         self._progress.round(number)
 
@@ -195,17 +210,28 @@ class Record:
     def _manifest(self, status: str) -> None:
         if self.folder is None:
             return
-        packages = {name: version(name) for name in ("flwr", "torch", "numpy")}
         manifest = {
             "status": status,
             "config": {k: v for k, v in self.config.flat().items() if k not in ("out", "resume")},
             "engine": self.engine,
             "python": platform.python_version(),
-            "packages": packages,
+            "packages": _versions("flwr", "ray", "torch", "numpy"),
             "written": datetime.now().isoformat(timespec="seconds"),
             "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
         }
         write_json(self.folder / MANIFEST, manifest)
+
+
+def peak_memory() -> float:
+    """The most memory this process has used so far, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
+
+
+@cache
+def _versions(*packages: str) -> dict[str, str]:
+    """Of what is installed: a server, for one, needs no torch."""
+    return {dist.name: dist.version for dist in distributions() if dist.name in packages}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

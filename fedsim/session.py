@@ -75,6 +75,7 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
                 record.folder, Checkpoint(step, clock.now, *traffic, state, memories(), fleet.away, flights)
             )
 
+    record.traffic = lambda: (courier.bytes_up, courier.bytes_down)
     record.begin(fleet, here.step)
     for flight in here.flights:
         record.sent([flight.job], flight.sent)

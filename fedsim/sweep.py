@@ -1,27 +1,38 @@
 """Sweep files: what several runs share, and what each changes.
 
     about = "one line"
-    [base]                 # keys of every run
+    include = "common.toml"        # another sweep file to start from (optional)
+    [base]                         # keys of every run
     dataset = "digits"
-    [cell.wait-for-all]    # a run under a name, and its own keys
+    [grid]                         # every combination of these
+    algorithm = ["fedavg", "fedavg-ft"]
+    seed = [0, 1, 2]
+    [with.fedavg-ft]               # further keys of the runs with this algorithm
+    "fedavg-ft.epochs" = 2
+    [cell.wait-for-all]            # runs under a name, with keys of their own; crossed with the grid
     pace = "synchronous"
 
 A preset is a sweep file that ships with the package; its name is enough.
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import RunConfig, assignments, flatten, parse
+from fedsim.config import RunConfig, Scalar, assignments, flatten, parse
 from fedsim.errors import ConfigError, unknown
+
+PARTS = ("about", "include", "base", "grid", "with", "cell")
 
 
 @dataclass(frozen=True)
 class Sweep:
+    """Runs by name; a name is also the folder the run is kept in."""
+
     name: str
     about: str
     cells: dict[str, RunConfig]
@@ -35,28 +46,74 @@ def presets() -> dict[str, str]:
 
 def read(source: str, overrides: Iterable[str] = ()) -> Sweep:
     """A sweep file by its path, or a preset by its name."""
-    name, text = _text(source)
+    name, tree = _tree(source)
+    cells = tree.get("cell", {})
+    if not cells and not tree.get("grid"):
+        raise ConfigError(f"{source} holds no runs: it needs a [grid] or at least one [cell.NAME]")
+    shared, further = flatten(tree.get("base", {})), assignments(overrides)
+    runs: dict[str, RunConfig] = {}
+    for cell, keys in (cells or {"": {}}).items():
+        for point in _points(tree.get("grid", {}), source):
+            values = {**shared, **flatten(keys), **point, **further}
+            special = flatten(tree.get("with", {}).get(str(values.get("algorithm", "")), {}))
+            runs[_label(cell, point)] = parse({**shared, **special, **flatten(keys), **point, **further})
+    return Sweep(name, str(tree.get("about", "")), runs)
+
+
+def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:
+    """Every combination of the grid's values."""
+    axes = _axes(grid)
+    if single := [key for key, values in axes.items() if not isinstance(values, list) or not values]:
+        raise ConfigError(f"{source}: [grid] needs a list of values for {single[0]}")
+    return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
+
+
+def _axes(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables become dotted keys; lists stay lists."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _axes(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _label(cell: str, point: Mapping[str, Scalar]) -> str:
+    """What tells a run apart: its cell, and its place in the grid."""
+    places = [str(value) if key == "algorithm" else f"{key}={value}" for key, value in point.items()]
+    return "-".join(part.replace("/", "_") for part in [cell, *places] if part)
+
+
+def _tree(source: str) -> tuple[str, dict[str, Any]]:
+    name, text, folder = _text(source)
     try:
-        tree: dict[str, Any] = tomllib.loads(text)
+        tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not valid TOML: {error}") from error
-    if strange := sorted(set(tree) - {"about", "base", "cell"}):
-        unknown(f"part of {source}", strange[0], ("about", "base", "cell"))
-    if not tree.get("cell"):
-        raise ConfigError(f"{source} holds no runs: it needs at least one [cell.NAME]")
-    shared, further = flatten(tree.get("base", {})), assignments(overrides)
-    cells = {cell: parse({**shared, **flatten(keys), **further}) for cell, keys in tree["cell"].items()}
-    return Sweep(name, str(tree.get("about", "")), cells)
+    if strange := sorted(set(tree) - set(PARTS)):
+        unknown(f"part of {source}", strange[0], PARTS)
+    if "include" in tree:
+        other = str(tree.pop("include"))
+        _, common = _tree(other if "." not in other or folder is None else str(folder / other))
+        tree = _merged(common, tree)
+    return name, tree
 
 
-def _text(source: str) -> tuple[str, str]:
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` on top of `below`, table by table."""
+    both = dict(below)
+    for key, value in above.items():
+        table = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = _merged(both[key], value) if table else value
+    return both
+
+
+def _text(source: str) -> tuple[str, str, Path | None]:
     path = Path(source)
     if path.suffix != ".toml":
         known = presets()
         if source not in known:
             unknown("preset", source, known)
-        return source, known[source]
+        return source, known[source], None
     try:
-        return path.stem, path.read_text()
+        return path.stem, path.read_text(), path.parent
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error}") from error

@@ -126,6 +126,7 @@ def pack_answer(answer: Answer, order: Message) -> Message:
         content[VECTORS] = Encoder().record(uplink.vectors)
         content[NUMBERS] = ConfigRecord({**uplink.numbers, "examples": uplink.examples})
         report |= {f"train.{k}": float(v) for k, v in uplink.metrics.items()}
+    report |= {f"cost.{k}": float(v) for k, v in answer.cost.items()}
     content[METRICS] = MetricRecord(report)
     return Message(content, reply_to=order)
 
@@ -149,8 +150,9 @@ def reason_of(message: Message) -> str:
 def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, int]) -> Answer:
     metrics = {k: float(cast(float, v)) for k, v in content.metric_records[METRICS].items()}
     report = Report(**{k: metrics.get(k) for k in ("received", "personal", "local")})
+    cost = _under("cost.", metrics)
     if not job.train:
-        return Answer(job, None, report)
+        return Answer(job, None, report, cost)
     vectors, numbers = _vectors(content, VECTORS), _numbers(content, NUMBERS)
     for name, size in expects.items():
         if name not in vectors:
@@ -163,8 +165,11 @@ def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, int]) -
     examples = int(numbers.pop("examples"))
     if examples < 1:
         raise WireError(f"it claims {examples} examples")
-    trained = {k.removeprefix("train."): v for k, v in metrics.items() if k.startswith("train.")}
-    return Answer(job, Uplink(vectors, examples, numbers, trained), report)
+    return Answer(job, Uplink(vectors, examples, numbers, _under("train.", metrics)), report, cost)
+
+
+def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
 
 
 # The roll call

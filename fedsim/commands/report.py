@@ -1,33 +1,73 @@
 """`fedsim report`: runs side by side, in tables and pictures."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedsim.errors import ConfigError
+from fedsim.files import write_text
+from fedsim.record import MANIFEST
+from fedsim.report.export import FORMATS, rows
+from fedsim.report.groups import group
 from fedsim.report.runs import Run, labels
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("report", help="runs side by side: accuracy and time")
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders of run folders")
     parser.add_argument(
         "--plot",
         type=Path,
         metavar="DIR",
         help="draw accuracy.png, and a timeline and heat maps per run, into this folder",
     )
+    parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained page about the runs")
+    for name in FORMATS:
+        parser.add_argument(f"--{name}", type=Path, metavar="F", help=f"write the table of results as {name}")
+    parser.add_argument("--target", type=float, metavar="ACC", help="also tell rounds and seconds to this accuracy")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    runs = [Run.load(folder) for folder in args.runs]
-    empty = [str(r.folder) for r in runs if not len(r.steps)]
-    if empty:
-        raise ConfigError(f"{empty[0]} holds no finished round yet")
+    runs = select(args.runs)
     tell(runs, args.plot)
+    table = rows(group(runs), args.target)
+    for name, render in FORMATS.items():
+        if (path := getattr(args, name)) is not None:
+            write_text(path, render(table))
+    if args.html is not None:
+        from fedsim.report.page import write_page
+
+        write_page(runs, args.html)
+        print(f"page: {args.html}")
     return 0
+
+
+def select(folders: Sequence[Path]) -> list[Run]:
+    """The runs in these folders. What is not a run, or has no round yet, is named and left out."""
+    found = []
+    for folder in folders:
+        inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+        for each in [folder] if (folder / MANIFEST).exists() or not inside else inside:
+            try:
+                found.append(_usable(each))
+            except ConfigError as problem:
+                print(f"left out: {problem}", file=sys.stderr)
+    if not found:
+        raise ConfigError(f"no run to report on in {', '.join(map(str, folders))}")
+    return found
+
+
+def _usable(folder: Path) -> Run:
+    try:
+        loaded = Run.load(folder)
+        if len(loaded.steps) and len(loaded.series("personal").rounds):
+            return loaded
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{folder} is not a run of this program: {type(error).__name__} {error}") from error
+    raise ConfigError(f"{folder} holds no evaluated round yet")
 
 
 def tell(runs: Sequence[Run], pictures: Path | None) -> None:

@@ -1,14 +1,20 @@
 """`fedsim sweep`: several runs from one file, then side by side. Runs that are finished already are not repeated."""
 
 import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.live import Live
+from rich.table import Table
+
+from fedsim.cells import FAILURE, Cell, run_cells
 from fedsim.commands.report import tell
-from fedsim.config import RunConfig
-from fedsim.engine.launch import ENGINES, launch
-from fedsim.errors import ConfigError
-from fedsim.record import MANIFEST, read_manifest
+from fedsim.config import at_least
 from fedsim.report.runs import Run
 from fedsim.sweep import read
 
@@ -17,31 +23,70 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("sweep", help="several runs from one file, side by side")
     parser.add_argument("file", metavar="FILE.toml", help="a sweep file, or the name of a preset")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="override a key in every run")
-    parser.add_argument("--engine", choices=ENGINES, default="ray", help="where clients run (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: %(default)s)")
+    parser.add_argument("--retry", action="store_true", help="try failed runs again")
     parser.add_argument("--out", type=Path, help="the folder of all runs (default: runs/ and the sweep's name)")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    at_least("jobs", args.jobs, 1)
     sweep = read(args.file, args.set)
     home = args.out or Path("runs") / sweep.name
-    print(f"{sweep.name}: {sweep.about}")
-    for name, config in sweep.cells.items():
-        _run_cell(config.replace(out=str(home / name)), args.engine)
-    tell([Run.load(home / name) for name in sweep.cells], home)
-    print(f"run folders: {'  '.join(str(home / name) for name in sweep.cells)}")
-    return 0
+    cells = [Cell(name, config.replace(out=str(home / name))) for name, config in sweep.cells.items()]
+    for cell in cells:
+        cell.check()
+        if args.retry:
+            (cell.folder / FAILURE).unlink(missing_ok=True)
+    print(f"{sweep.name}: {sweep.about or f'{len(cells)} runs'}")
+    with _watching(cells) as look:
+        run_cells(cells, args.jobs, look)
+    finished = [Run.load(cell.folder) for cell in cells if cell.status == "finished"]
+    if finished:
+        tell(finished, home)
+    failed = [cell for cell in cells if cell.status == "failed"]
+    for cell in failed:
+        print(f"failed: {cell.name}: {cell.failure}", file=sys.stderr)
+    print(f"run folders: {home}/*/  {len(finished)} finished, {len(failed)} failed")
+    return 1 if failed else 0
 
 
-def _run_cell(config: RunConfig, engine: str) -> None:
-    """Skips a finished cell, goes on with one that was stopped."""
-    folder = Path(config.out)
-    if not (folder / MANIFEST).exists():
-        return launch(config, engine)
-    manifest = read_manifest(folder)
-    asked = {k: v for k, v in config.flat().items() if k not in ("out", "resume")}
-    if manifest["config"] != asked:
-        raise ConfigError(f"{folder} holds a run of another configuration: choose another --out, or remove it")
-    if manifest["status"] != "finished":
-        launch(config.replace(resume=True), engine)
-    return None
+@contextmanager
+def _watching(cells: Sequence[Cell]) -> Iterator[Callable[[], None]]:
+    """A live table on a terminal, a line now and then in a log."""
+    began = time.monotonic()
+    if sys.stdout.isatty():
+        with Live(_table(cells, began), refresh_per_second=4) as live:
+            yield lambda: live.update(_table(cells, began))
+        return
+    last = [""]
+
+    def line() -> None:
+        done = sum(cell.status in ("finished", "failed") for cell in cells)
+        text = f"{done} of {len(cells)} runs done"
+        if text != last[0]:
+            print(f"{text}, {time.monotonic() - began:.0f} s", flush=True)
+            last[0] = text
+
+    yield line
+
+
+def _table(cells: Sequence[Cell], began: float) -> Table:
+    marks = {
+        "finished": "[green]finished",
+        "failed": "[red]failed",
+        "running": "[bold]running",
+        "waiting": "[dim]waiting",
+    }
+    status = [cell.status for cell in cells]
+    done = sum(s in ("finished", "failed") for s in status)
+    passed = time.monotonic() - began
+    left = f", about {passed / done * (len(cells) - done):.0f} s to go" if done and done < len(cells) else ""
+    table = Table(title=f"{done} of {len(cells)} runs, {passed:.0f} s{left}")
+    for column in ("run", "", "round", "accuracy"):
+        table.add_column(column, justify="left" if column in ("run", "") else "right")
+    for cell, s in zip(cells, status, strict=True):
+        number, accuracy = (0, None) if s == "waiting" else cell.progress
+        shown = "" if accuracy is None else f"{accuracy:.3f}"
+        table.add_row(cell.name, marks[s], f"{number}/{cell.config.rounds}" if number else "", shown)
+    return table

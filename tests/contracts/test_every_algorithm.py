@@ -15,8 +15,9 @@ from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
 from fedsim.engine.launch import launch
 from fedsim.fleet import roll_call
-from fedsim.record import read_events, read_summary
+from fedsim.record import read_summary
 from fedsim.vector import fingerprint
+from tests.events import what_happened
 
 ALGORITHMS = registry.names("algorithm")
 SYNCHRONOUS = [name for name in ALGORITHMS if registry.find("algorithm", name).pace == "synchronous"]
@@ -69,7 +70,7 @@ def test_it_resumes_as_if_it_had_never_stopped(
     for summary in (whole, resumed):
         del summary["seconds"]
     assert resumed == whole
-    assert _without_seconds(tmp_path / "cut") == _without_seconds(tmp_path / "whole")
+    assert what_happened(tmp_path / "cut") == what_happened(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", SYNCHRONOUS)
@@ -102,7 +103,3 @@ def test_start_accepts_an_initial_model(name: str, small: Small) -> None:
     theta = np.zeros_like(roll_call(grid, config).theta)
     result = server_app.build(config).start(grid, ArrayRecord({"model": wire.encode(theta)}), num_rounds=1)
     assert set(result.evaluate_metrics_clientapp) == {0, 1}
-
-
-def _without_seconds(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in event.items() if k != "seconds"} for event in read_events(folder)]

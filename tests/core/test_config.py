@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedsim import config as configs
+from fedsim import sweep
 from fedsim.errors import ConfigError
 
 
@@ -81,3 +82,10 @@ def test_unreadable_files(tmp_path: Path) -> None:
     broken.write_text("rounds = ")
     with pytest.raises(ConfigError, match="not valid TOML"):
         configs.read(broken)
+
+
+@pytest.mark.parametrize("name", sorted(sweep.presets()))
+def test_every_preset_can_be_read(name: str) -> None:
+    preset = sweep.read(name)
+    assert preset.about
+    assert preset.cells

@@ -3,23 +3,19 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
-from fedsim.record import read_events, read_summary
+from fedsim.record import read_summary
 from fedsim.report.runs import Run
+from tests.events import what_happened
 
 from .flower import Federation
 
 pytestmark = pytest.mark.system
 Small = Callable[..., RunConfig]
-
-
-def without_seconds(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in event.items() if k != "seconds"} for event in read_events(folder)]
 
 
 def run(config: RunConfig, folder: Path, engine: str) -> Path:
@@ -33,7 +29,7 @@ def test_ray_has_the_same_virtual_order(workers: int, small: Small, tmp_path: Pa
     config = small(*keys, "clients=6", f"workers={workers}")
     inline, on_ray = run(config, tmp_path / "inline", "inline"), run(config, tmp_path / "ray", "ray")
     assert read_summary(on_ray)["weights_sha256"] == read_summary(inline)["weights_sha256"]
-    assert without_seconds(on_ray) == without_seconds(inline)
+    assert what_happened(on_ray) == what_happened(inline)
 
 
 def test_delays_are_slept_on_the_wall_clock(small: Small, tmp_path: Path) -> None:
