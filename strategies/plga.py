@@ -59,12 +59,11 @@ class Plga(Lga):
         return State(after.theta, after.buffers, after.step, after.history, state.personal)
 
     def _personal(self, state: GlobalState, arrival: Arrival, leap: Vec, theta: Vec) -> Vec:
-        update = arrival.uplink.vectors["delta"]
-        if arrival.staleness == 0:
-            base, after, target, own = state.theta, theta, theta, state.theta + leap
+        update, base, own = arrival.uplink.vectors["delta"], self.base(state, arrival), state.theta + leap
+        if arrival.staleness:
+            after, target = self._global(state, arrival.step + 1), state.theta
         else:
-            base, after = self.base(state, arrival), self._global(state, arrival.step + 1)
-            target, own = state.theta, state.theta + leap
+            after = target = theta
         share = sigmoid(self.similarity(after - base, update))  # (13)
         return np.asarray(base + (1 - share) * (own - base) + share * (target - base))  # (14)
 

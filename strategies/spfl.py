@@ -11,6 +11,7 @@ Aggregation (4)(7):  w_{s,i} <- w_{s,i} - eta * sum_j omega_s(i,j) g_{s,j}
                      normalized: omega_s(i,j) = n_j St_s(i,j) / sum_l n_l St_s(i,l)
                      literal:    omega_s(i,j) = (n_j / n) St_s(i,j), as printed
 ClientUpdate:        E epochs of SGD with two steps on each mini-batch (the paper's "2 beta"); variant (1-s): one
+Fine-tuning:         after the last round, k mini-batch steps on w_i, evaluated as the final personal model (Table 8)
 
 | symbol  | meaning                                       | name here                                       |
 | ------- | --------------------------------------------- | ----------------------------------------------- |

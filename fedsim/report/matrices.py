@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 
@@ -95,5 +96,6 @@ def _means(axes: Axes, found: dict[int, dict[str, Matrix]], names: Sequence[str]
         style = {"color": COLOURS[index % len(COLOURS)], "linestyle": LINES[index % len(LINES)], "label": name}
         axes.plot(rounds, values, marker="o", markersize=4, **style)  # type: ignore[arg-type]
     axes.set(xlabel="round", ylabel="mean over pairs", title="mean between different clients")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
