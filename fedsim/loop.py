@@ -116,7 +116,8 @@ class Loop(Generic[S]):
         turn = self._turns[client]
         self._turns[client] += 1
         work = Work(client, step, turn, self.clock.now, self._samples(client), self._bytes(down))
-        local = self._tests(step + 1)
+        # Without rounds nobody knows in which step the result arrives: a client must not go untested for its rhythm.
+        local = self._tests(step + 1) or not self.pace.rounds
         return Job(client, step, down, True, riding, riding, local, self.stragglers.fate(work), turn)
 
     def _watch(self, state: S, client: int, step: int) -> Job:

@@ -120,6 +120,12 @@ def test_eval_every_counts_from_the_start_and_always_ends_with_one() -> None:
     assert len([job for job in ran.courier.jobs if job.train]) == 10
 
 
+def test_without_rounds_every_local_model_is_tested() -> None:
+    """Client 0 is sent a job in every second step only, never in the one before an evaluation."""
+    ran = run(clients=2, rounds=6, eval_every=2, pace="window", stragglers="periodic", **{"stragglers.count": 1})
+    assert ran.record.summary()["accuracy"]["local"]["per_client"] == [0.75, 0.75]
+
+
 def test_a_failed_client_is_named_and_the_round_goes_on() -> None:
     def answer(job: Job) -> Answer | Failure:
         return Failure(job, "out of memory") if job.client == 1 and job.train else good(job)
