@@ -26,6 +26,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained page about the runs")
     for name in FORMATS:
         parser.add_argument(f"--{name}", type=Path, metavar="F", help=f"write the table of results as {name}")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write the curves as TensorBoard event files")
     parser.add_argument("--target", type=float, metavar="ACC", help="also tell rounds and seconds to this accuracy")
     parser.set_defaults(handler=run)
 
@@ -37,6 +38,10 @@ def run(args: argparse.Namespace) -> int:
     for name, render in FORMATS.items():
         if (path := getattr(args, name)) is not None:
             write_text(path, render(table))
+    if args.tensorboard is not None:
+        from fedsim.report.tensorboard import write_tensorboard
+
+        write_tensorboard(runs, args.tensorboard)
     if args.html is not None:
         from fedsim.report.page import write_page
 
