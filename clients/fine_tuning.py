@@ -1,4 +1,4 @@
-"""Client half of the fine-tuned algorithms: trains plainly, but the model it uses itself is a fine-tuned copy."""
+"""Client halves of the fine-tuned algorithms: they train plainly, but the model they use themselves is a tuned copy."""
 
 import numpy as np
 
@@ -14,3 +14,10 @@ class FineTuned(LocalSGD):
     def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
         epochs = self.params.epochs or None
         return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), epochs=epochs).model
+
+
+class Updated(LocalSGD):
+    """Expects parameters with `steps`: mini-batches the copy is trained on."""
+
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
+        return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), steps=self.params.steps).model

@@ -1,7 +1,8 @@
 """The split of SPFL's appendix B: each class is cut into one bucket per client, each client takes the buckets of k classes.
 
 Only the training part is used, and every bucket is cut 80/20 into training and test. IID: one class set shared by all
-clients; non-IID: each client draws its own. The appendix calls this a skew of features; it is one of labels.
+clients; non-IID: each client draws its own. The appendix calls this a skew of features; it is one of labels. A `size`
+makes training data scarce and leaves the test data alone.
 """
 
 from dataclasses import dataclass
@@ -20,9 +21,13 @@ TEST_EVERY = 5  # one sample in five is a test sample
 class ClassesParams:
     classes: int = 6  # per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
     shared: bool = False  # true: all clients own the same classes (the paper's IID)
+    size: int = 0  # training samples per client, in equal parts of its classes; 0: all there are
 
     def __post_init__(self) -> None:
         at_least("partition.classes", self.classes, 1)
+        at_least("partition.size", self.size, 0)
+        if self.size % self.classes:
+            raise ConfigError(f"partition.size={self.size} cannot be divided equally by {self.classes} classes")
 
 
 def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Generator) -> list[Share]:
@@ -34,6 +39,9 @@ def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Ge
             f"the smallest class has {smallest} samples, too few for {clients} buckets of at least {TEST_EVERY}; "
             f"use clients={max(1, smallest // TEST_EVERY)} or fewer"
         )
+    wanted, left = params.size // params.classes, smallest // clients - round(smallest // clients / TEST_EVERY)
+    if wanted > left:
+        raise ConfigError(f"partition.size={params.size} asks for {wanted} of each class; there are {left} per client")
     common = rng.permutation(labels.classes)[: params.classes]
     taken = np.zeros(labels.classes, np.int64)
     shares = []
@@ -45,7 +53,7 @@ def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Ge
             bucket = pools[label][taken[label] * size : (taken[label] + 1) * size]
             taken[label] += 1
             test.append(bucket[: round(size / TEST_EVERY)])
-            train.append(bucket[round(size / TEST_EVERY) :])
+            train.append(bucket[round(size / TEST_EVERY) :][: wanted or None])
         shares.append(Share(np.concatenate(train), np.concatenate(test)))
     return shares
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.vector import BLOCK, Layout, Tensor, fingerprint, weighted_mean, weighted_sum
+from fedsim.vector import BLOCK, Layout, Tensor, cosines, fingerprint, gram, mix, weighted_mean, weighted_sum
 
 LAYOUT = Layout(
     parameters=(
@@ -54,6 +54,25 @@ def test_blocks_do_not_show(count: int, size: int, seed: int) -> None:
     weights = rng.uniform(0.1, 1, count)
     whole = weights @ np.array(vectors, np.float64)
     np.testing.assert_allclose(weighted_sum(vectors, weights.tolist()), whole, rtol=1e-6, atol=1e-7)
+
+
+@given(st.integers(1, 4), st.sampled_from([1, BLOCK - 1, BLOCK + 1]), st.integers(0, 2**32 - 1))
+def test_gram_and_mix_over_parts(count: int, size: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((count, size + 9), dtype=np.float32)
+    parts, weights = (slice(0, size), slice(size + 5, size + 9)), rng.uniform(-1, 1, (3, count))
+    chosen = np.delete(vectors, np.s_[size : size + 5], axis=1).astype(np.float64)
+    np.testing.assert_allclose(gram(list(vectors), parts), chosen @ chosen.T, rtol=1e-12)
+    mixed = np.full((3, size + 9), np.nan)
+    for block, values in mix(weights, list(vectors), parts):
+        mixed[:, block] = values
+    assert np.isnan(mixed[:, size : size + 5]).all()
+    np.testing.assert_allclose(np.delete(mixed, np.s_[size : size + 5], axis=1), weights @ chosen, atol=1e-5)
+
+
+def test_cosines_by_hand() -> None:
+    products = gram([np.array(v, np.float32) for v in ([3, 4], [6, 8], [-4, 3], [0, 0])], [slice(0, 2)])
+    assert cosines(products).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("change", ["value", "name"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedsim.errors import ConfigError
 from partitions.catalogue import MIX4
 from partitions.practical import CIFAR100_COARSE, groups_of
 from partitions.split import Labels
@@ -26,6 +27,20 @@ def test_spfl_sizes(classes: int, per_class: int, k: int, train: int, test: int)
         assert disjoint([np.concatenate([s.train, s.test]) for s in shares])
         assert (len({frozenset(held(data, s)) for s in shares}) == 1) == shared
         assert max(s.test.max() for s in shares) < len(data.train)  # the official test part stays untouched
+
+
+def test_spfl_with_few_training_samples_keeps_its_test_data() -> None:
+    data = labels(6000, 1)
+    few, all_of_it = (split("classes", data, 10, size=size) for size in (600, 0))
+    assert {(len(s.train), len(s.test)) for s in few} == {(600, 720)}
+    for own, whole in zip(few, all_of_it, strict=True):
+        assert np.isin(own.train, whole.train).all()
+        assert np.array_equal(own.test, whole.test)
+        assert set(np.bincount(data.train[own.train], minlength=10).tolist()) == {0, 100}
+    with pytest.raises(ConfigError, match="asks for 1000 of each class; there are 480 per client"):
+        split("classes", data, 10, size=6000)
+    with pytest.raises(ConfigError, match="cannot be divided equally by 6 classes"):
+        split("classes", data, 10, size=100)
 
 
 def test_spfl_sizes_on_mnist_are_about_2880_and_720() -> None:

@@ -1,0 +1,140 @@
+"""LGA and PLGA: by hand, against a plain transcription of (8) to (14), and at their limits."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsim.config import RunConfig
+from fedsim.vector import Layout, Tensor
+from strategies.lga import sigmoid
+from tests.equations.halves import LAYOUT, arrival, server, vec
+
+SMALL = Layout((Tensor("base.w", (2,), "base"), Tensor("head.w", (1,), "head")))
+
+
+def test_weights_by_hand() -> None:
+    assert sigmoid(vec(1, 0, -1)) == pytest.approx([0.5, 0.2689, 0.1192], abs=5e-5)
+
+
+def stale_by_two(name: str, **params: object) -> tuple[Any, Any]:
+    """Client 0 works on W[0] = 0 while client 1 makes W[1] = (1, 0, 2) and W[2] = (2, 0, 2); then it arrives."""
+    strategy = server(name, [10, 10], SMALL, **params)
+    state = strategy.init(vec(0, 0, 0), strategy.fleet)
+    strategy.fleet.busy[0] = 0
+    state = strategy.update(state, [arrival(1, 10, 0, delta=vec(1, 0, 2))])
+    state = strategy.update(state, [arrival(1, 10, 1, delta=vec(1, 0, 0))])
+    assert sorted(state.history) == [0, 1]
+    del strategy.fleet.busy[0]
+    return strategy, strategy.update(state, [arrival(0, 10, 0, 2, delta=vec(1, 0, -1))])
+
+
+def test_a_leap_by_hand() -> None:
+    # base: S = 1, St = 0.5; head: S = -1. W[2] - W[1] = (1, 0, 0), so the leap is (0.5 * 1 + 1, 0, -1) from W[2]
+    _, state = stale_by_two("lga")
+    assert state.theta == pytest.approx([3.5, 0, 1])
+    assert state.history == {}
+    assert stale_by_two("lga", equation="10")[1].theta == pytest.approx([1.5, 0, -1])
+    assert stale_by_two("lga", weight="raw")[1].theta == pytest.approx([4, 0, 1])
+    assert stale_by_two("lga", leap_scale=3.0)[1].theta == pytest.approx([4.5, 0, 1])
+
+
+def test_a_personalized_straggler_by_hand() -> None:
+    strategy, state = stale_by_two("plga")
+    assert state.theta == pytest.approx([3.5, 0, 1])
+    # 0.5 * 3.5 + 0.5 * 2; 0; 0.8808 * 1 + 0.1192 * 2
+    assert state.personal[0] == pytest.approx([2.75, 0, 1.1192], abs=1e-4)
+    down = strategy.instruct(state, 0)
+    assert np.array_equal(down.vectors["model"], state.theta)
+    assert np.array_equal(down.vectors["personal"], state.personal[0])
+
+
+def test_a_fresh_client_is_personalized_with_the_next_global_model() -> None:
+    strategy = server("plga", [10, 30], SMALL)
+    state = strategy.init(vec(1, 1, 1), strategy.fleet)
+    state = strategy.update(state, [arrival(0, 10, delta=vec(4, 0, 4)), arrival(1, 30, delta=vec(4, 0, -4))])
+    assert state.theta.tolist() == [5, 1, -1]  # moved by (4, 0, -2)
+    # client 0, base: S = 1, both agree on 4; head: S = -1: 1 + 0.8808 * 4 - 0.1192 * 2
+    assert state.personal[0] == pytest.approx([5, 1, 1 + 0.8808 * 4 - 0.1192 * 2], abs=1e-3)
+    assert state.personal[1] == pytest.approx([5, 1, 1 - 0.5 * 4 - 0.5 * 2])
+
+
+def transcribed(W: Any, a: int, r: int, D: Any, equation: int, stages: Any) -> tuple[Any, Any]:
+    """Equations (8) to (14) as printed, in float64."""
+    leapt, personal = np.empty_like(D), np.empty_like(D)
+    for s in stages:
+        first = W[a + 1][s] - W[a][s]
+        S = first @ D[s] / (np.linalg.norm(first) * np.linalg.norm(D[s]))  # (8)
+        St = np.exp(S) / (np.exp(1) + np.exp(S))  # (9), (13)
+        start = W[a][s] if equation == 10 else W[r][s]
+        leapt[s] = start + St * D[s] * D[s] * (W[r][s] - W[a + 1][s]) + D[s]  # (10), (11)
+        personal[s] = W[a][s] + (1 - St) * (leapt[s] - W[a][s]) + St * (W[r][s] - W[a][s])  # (14)
+    return leapt, personal
+
+
+@pytest.mark.parametrize("equation", [10, 11])
+@pytest.mark.parametrize("granularity", ["stage", "tensor"])
+@pytest.mark.parametrize("late", [1, 2, 4])
+def test_against_the_transcription(equation: int, granularity: str, late: int) -> None:
+    rng, sizes = np.random.default_rng(late), [10, 20, 30]
+    strategy = server("plga", sizes, equation=str(equation), stages=granularity)
+    stages = [slice(0, 3), slice(3, 5)] if granularity == "stage" else list(LAYOUT.slices.values())
+    state = strategy.init(rng.normal(size=5).astype(np.float32), strategy.fleet)
+    strategy.fleet.busy[0] = 0
+    W = [state.theta.astype(float)]
+    for r in range(late):
+        deltas = rng.normal(size=(2, 5)).astype(np.float32)
+        state = strategy.update(state, [arrival(i, sizes[i], r, delta=deltas[i - 1]) for i in (1, 2)])
+        W.append(state.theta.astype(float))
+    del strategy.fleet.busy[0]
+    own, other = rng.normal(size=(2, 5)).astype(np.float32)
+    state = strategy.update(state, [arrival(0, 10, 0, late, delta=own), arrival(1, 20, late, delta=other)])
+    leapt, personal = transcribed(W, 0, late, own.astype(float), equation, stages)
+    expected = (10 * leapt + 20 * (W[late] + other)) / 30
+    np.testing.assert_allclose(state.theta, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(state.personal[0], personal, rtol=1e-6, atol=1e-6)
+
+
+def test_one_round_late_is_the_update_moved_to_the_present_exactly() -> None:
+    strategy = server("lga", [10, 10], SMALL)
+    state = strategy.init(vec(0, 0, 0), strategy.fleet)
+    strategy.fleet.busy[0] = 0
+    state = strategy.update(state, [arrival(1, 10, 0, delta=vec(0.1, 0.2, 0.3))])
+    del strategy.fleet.busy[0]
+    moved = strategy.leap(state, arrival(0, 10, 0, 1, delta=vec(0.7, 0.8, 0.9)))
+    assert moved.tolist() == vec(0.7, 0.8, 0.9).tolist()
+
+
+def test_a_straggler_that_did_not_move_is_given_the_global_model() -> None:
+    """w_k^r = W[r], so w_kp = W[r]; and a zero update has no direction: S = 0."""
+    strategy = server("plga", [10, 10], SMALL)
+    state = strategy.init(vec(0, 0, 0), strategy.fleet)
+    strategy.fleet.busy[0] = 0
+    state = strategy.update(state, [arrival(1, 10, 0, delta=vec(1, 2, 3))])
+    del strategy.fleet.busy[0]
+    state = strategy.update(state, [arrival(0, 10, 0, 1, delta=vec(0, 0, 0))])
+    assert state.personal[0] == pytest.approx([1, 2, 3])
+
+
+# On real training
+
+Small, Finished = Callable[..., RunConfig], Callable[..., dict[str, Any]]
+
+
+def test_without_stragglers_lga_is_fedavg_bit_by_bit(small: Small, finished: Finished, tmp_path: Path) -> None:
+    keys = ("rounds=4", "pace=window", "stragglers=periodic", "stragglers.count=0")
+    plain = finished(small("algorithm=fedavg", *keys), name="fedavg")
+    assert finished(small("algorithm=lga", *keys), name="lga")["weights_sha256"] == plain["weights_sha256"]
+    personal = finished(small("algorithm=plga", *keys), name="plga")["accuracy"]
+    assert personal["global"] == plain["accuracy"]["global"]
+    with np.load(tmp_path / "fedavg" / "model.npz") as one, np.load(tmp_path / "plga" / "model.npz") as two:
+        assert all(np.array_equal(one[name], two[name]) for name in one.files)
+
+
+def test_stragglers_and_everyone_else_are_personalized(small: Small, finished: Finished) -> None:
+    keys = ("algorithm=plga", "rounds=6", "stragglers=periodic", "stragglers.count=2")
+    accuracy = finished(small(*keys))["accuracy"]
+    assert None not in accuracy["personal"]["per_client"]
+    assert accuracy["personal"] != accuracy["global"]
