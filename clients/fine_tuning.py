@@ -3,6 +3,7 @@
 import numpy as np
 
 from clients.local_sgd import LocalSGD
+from clients.proximal import Proximal
 from fedsim.algorithm import Task
 from fedsim.payload import Downlink, Memory
 from fedsim.vector import Vec
@@ -14,3 +15,7 @@ class FineTuned(LocalSGD):
     def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
         epochs = self.params.epochs or None
         return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), epochs=epochs).model
+
+
+class FineTunedProximal(FineTuned, Proximal):
+    """Trains with a proximal term; the copy it uses itself is fine-tuned without."""
