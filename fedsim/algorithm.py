@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsim.config import RunConfig
 from fedsim.fleet import Fleet
@@ -106,6 +107,11 @@ class ServerStrategy(FlowerHooks, Generic[P, S]):
     def global_model(self, state: S) -> Vec | None:
         """The one model for everyone, if the algorithm has such a thing."""
         return None
+
+    def matrices(self, state: S) -> Mapping[str, NDArray[Any]]:
+        """What relates the clients to each other now (similarities, mixing weights), each clients x clients by its name;
+        kept in the run folder whenever it changes."""
+        return {}
 
     def expects(self) -> Mapping[str, int]:
         """Name and length of every vector an uplink must hold; what does not fit is refused as that client's failure."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedsim.clock import Flight
 from fedsim.errors import FedsimError
+from fedsim.files import write_npz
 from fedsim.payload import Memory
-from fedsim.record import write_npz
 
 FOLDER = "checkpoint"
 TREE = "tree"  # the npz entry that holds the structure

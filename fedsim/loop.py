@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
+from numpy.typing import NDArray
+
 from fedsim.clock import Clock, Event
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
@@ -25,6 +27,8 @@ class Server(Protocol[S]):
     def update(self, state: S, arrivals: Sequence[Arrival]) -> S: ...
 
     def expects(self) -> Mapping[str, int]: ...
+
+    def matrices(self, state: S) -> Mapping[str, NDArray[Any]]: ...
 
 
 class Loop(Generic[S]):
@@ -57,6 +61,7 @@ class Loop(Generic[S]):
             state = self.server.update(state, arrivals)
             step += 1
             self.record.step(step, self.clock.now, arrivals, self._failures)
+            self.record.matrices.keep(step, self.server.matrices(state))
             self._failures = []
             if self._saves(step):
                 self.checkpoint(step, state)

@@ -1,12 +1,12 @@
 """The run folder: manifest.json (what was asked), events.jsonl (what happened), summary.json (what came out),
-model.npz (the final model by tensor name), checkpoint/ (how to go on).
+model.npz (the final model by tensor name), matrices/ (what related the clients to each other, as it changed),
+checkpoint/ (how to go on).
 
 Whatever happens to the process, the folder stays readable: events are whole lines, everything else is written beside and
 renamed into place.
 """
 
 import json
-import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedsim.config import RunConfig
 from fedsim.curves import KINDS, Curve
 from fedsim.errors import ConfigError
+from fedsim.files import write_json, write_npz, write_text
 from fedsim.fleet import Fleet
+from fedsim.matrices import Matrices
 from fedsim.payload import Answer, Arrival, Failure, Job
 from fedsim.progress import Progress, Silent
 
@@ -52,6 +52,7 @@ class Record:
         self._reports: dict[int, dict[str, Any]] = {}  # evaluations since the last one was written, by client
         self._local: dict[int, float] = {}  # accuracies after training, until their results are accounted for
         self._virtual = 0.0
+        self.matrices = Matrices(folder)
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
         self.fleet = fleet
@@ -186,6 +187,7 @@ class Record:
         for event in kept:
             self._account(event)
             self._started = time.monotonic() - event["seconds"]
+        self.matrices.rewind(done)
 
     def _text(self) -> str:
         return "  ".join(f"{kind} {curve.points[-1][1]:.3f}" for kind, curve in self.curves.items() if curve.points)
@@ -227,27 +229,3 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
     path = folder / EVENTS
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    beside = _beside(path)
-    beside.write_text(text)
-    os.replace(beside, path)
-
-
-def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
-    with beside.open("wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")

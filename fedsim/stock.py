@@ -7,6 +7,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
 
 from fedsim import session, wire
 from fedsim.config import RunConfig
@@ -54,6 +55,9 @@ class FlowerHooks(Strategy):
 
     @abstractmethod
     def global_model(self, state: Any) -> Vec | None: ...
+
+    @abstractmethod
+    def matrices(self, state: Any) -> Mapping[str, NDArray[Any]]: ...
 
     # fedsim's loop
 

@@ -13,7 +13,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("report", help="runs side by side: accuracy and time")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument(
-        "--plot", type=Path, metavar="DIR", help="draw accuracy.png and a timeline per run into this folder"
+        "--plot",
+        type=Path,
+        metavar="DIR",
+        help="draw accuracy.png, and a timeline and heat maps per run, into this folder",
     )
     parser.set_defaults(handler=run)
 
@@ -35,10 +38,12 @@ def tell(runs: Sequence[Run], pictures: Path | None) -> None:
     show(time_table(runs))
     if pictures is not None:
         from fedsim.report.figures import accuracy_figure, timeline_figure
+        from fedsim.report.matrices import matrix_figure
 
         pictures.mkdir(parents=True, exist_ok=True)
         accuracy_figure(runs, pictures / "accuracy.png")
         accuracy_figure(runs, pictures / "accuracy-over-time.png", over="times")
         for name, each in zip(labels(runs), runs, strict=True):
             timeline_figure(each, pictures / f"timeline-{name}.png")
+            matrix_figure(each, pictures / f"matrices-{name}.png")
         print(f"pictures: {', '.join(str(p) for p in sorted(pictures.glob('*.png')))}")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fedsim.clock import VirtualClock
 from fedsim.config import RunConfig, parse
@@ -43,6 +44,9 @@ class Counter:
 
     def expects(self) -> dict[str, int]:
         return {"delta": 1}
+
+    def matrices(self, state: int) -> dict[str, NDArray[np.float64]]:
+        return {}
 
     @property
     def who(self) -> list[list[int]]:
