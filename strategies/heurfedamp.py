@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedsim.algorithm import Algorithm
 from fedsim.config import at_least, one_of, positive
 from fedsim.errors import ConfigError
-from fedsim.similarity import Matrix, cosines, off_diagonal
+from fedsim.similarity import Matrix, cosines, gram, off_diagonal
 from strategies.fedamp import STARTS
 from strategies.message_passing import MessagePassing, State
 from strategies.schedule import Schedule
@@ -50,7 +50,7 @@ class HeurFedAMP(MessagePassing[Params]):
     """Listens to those whose models point the same way."""
 
     def weigh(self, state: State, rows: NDArray[np.int64]) -> Matrix:
-        found = cosines(state.models)[np.ix_(rows, rows)]
+        found = cosines(gram(state.models))[np.ix_(rows, rows)]
         given = Schedule.parse("heurfedamp.sigma", self.params.sigma, ("auto",))
         spread = float(np.std(off_diagonal(found))) or 1.0  # all alike: any scale will do
         state.sigma = self.params.sharpness / spread if given is None else given.at(state.step - 1)

@@ -16,7 +16,7 @@ def test_products_of_all_pairs(rows: np.ndarray) -> None:  # type: ignore[type-a
     wide = rows.astype(np.float64)
     np.testing.assert_allclose(gram(rows), wide @ wide.T, rtol=1e-12)
     shifted = wide - wide[1]
-    np.testing.assert_allclose(gram(rows, rows[1]), shifted @ shifted.T, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(gram(rows, origin=rows[1]), shifted @ shifted.T, rtol=1e-12, atol=1e-9)
 
 
 def test_distances_of_all_pairs(rows: np.ndarray) -> None:  # type: ignore[type-arg]
@@ -37,7 +37,7 @@ def test_close_models_far_from_the_origin_are_told_apart() -> None:
 def test_cosines_of_all_pairs(rows: np.ndarray) -> None:  # type: ignore[type-arg]
     rows[2] = -3 * rows[0]
     rows[4] = 0
-    found = cosines(rows)
+    found = cosines(gram(rows))
     assert found[0, 2] == pytest.approx(-1)
     assert found[0, 1] == pytest.approx(rows[0] @ rows[1] / np.linalg.norm(rows[0]) / np.linalg.norm(rows[1]), abs=1e-6)
     assert np.diagonal(found).tolist() == [1] * 5
