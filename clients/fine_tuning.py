@@ -3,6 +3,7 @@
 import numpy as np
 
 from clients.local_sgd import LocalSGD
+from clients.proximal import Proximal
 from fedsim.algorithm import Task
 from fedsim.payload import Downlink, Memory
 from fedsim.vector import Vec
@@ -21,3 +22,7 @@ class Updated(LocalSGD):
 
     def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
         return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), steps=self.params.steps).model
+
+
+class FineTunedProximal(FineTuned, Proximal):
+    """Trains with a proximal term; the copy it uses itself is fine-tuned without."""

@@ -52,6 +52,7 @@ class RunConfig:
     momentum: float = 0.0
     weight_decay: float = 0.0
     eval_every: int = 1  # evaluate every so many rounds, and always at the end
+    validation: float = 0.0  # share of the training data that is held back and tested on instead of the tests
     pace: str = "auto"  # auto: the pace the algorithm was made for
     stragglers: str = "none"
     clock: str = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
@@ -84,6 +85,8 @@ class RunConfig:
             positive(name, getattr(self, name))
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
+        if not 0 <= self.validation < 1:
+            raise ConfigError(f"validation must be at least 0 and below 1, not {self.validation}")
         if self.clock not in ("virtual", "wall"):
             unknown("clock", self.clock, ("virtual", "wall"))
         kind, _, number = self.device.partition(":")

@@ -11,6 +11,9 @@
     "fedavg-ft.epochs" = 2
     [cell.wait-for-all]            # runs under a name, with keys of their own; crossed with the grid
     pace = "synchronous"
+    [search]                       # choose further keys on validation data first: see fedsim.search
+    [published]                    # accuracies in percent of the paper, shown beside ours
+    wait-for-all = 91.5
 
 A preset is a sweep file that ships with the package; its name is enough.
 """
@@ -25,8 +28,9 @@ from typing import Any
 
 from fedsim.config import RunConfig, Scalar, assignments, flatten, parse
 from fedsim.errors import ConfigError, unknown
+from fedsim.search import Search, read_search
 
-PARTS = ("about", "include", "base", "grid", "with", "cell")
+PARTS = ("about", "include", "base", "grid", "with", "cell", "search", "published")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Sweep:
     name: str
     about: str
     cells: dict[str, RunConfig]
+    search: Search | None
+    published: dict[str, float]  # a cell, or the beginning of its name -> accuracy in percent that a paper reports
 
 
 def presets() -> dict[str, str]:
@@ -57,7 +63,8 @@ def read(source: str, overrides: Iterable[str] = ()) -> Sweep:
             values = {**shared, **flatten(keys), **point, **further}
             special = flatten(tree.get("with", {}).get(str(values.get("algorithm", "")), {}))
             runs[_label(cell, point)] = parse({**shared, **special, **flatten(keys), **point, **further})
-    return Sweep(name, str(tree.get("about", "")), runs)
+    published = {str(cell): float(value) for cell, value in tree.get("published", {}).items()}
+    return Sweep(name, str(tree.get("about", "")), runs, read_search(tree.get("search", {}), source), published)
 
 
 def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:

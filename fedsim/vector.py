@@ -107,34 +107,15 @@ def weighted_mean(vectors: Sequence[Vec], weights: Sequence[float]) -> Vec:
     return weighted_sum(vectors, (scale / scale.sum()).tolist())
 
 
-def gram(vectors: Sequence[Vec], parts: Iterable[slice]) -> NDArray[np.float64]:
-    """Inner products of every two vectors over these parts of them, in float64, block by block."""
-    total = np.zeros((len(vectors), len(vectors)))
-    for block in _blocks_of(parts):
-        rows = np.empty((len(vectors), block.stop - block.start))
-        for row, vector in zip(rows, vectors, strict=True):
-            row[:] = vector[block]
-        total += rows @ rows.T
-    return total
-
-
-def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cosines from a Gram matrix. A zero vector has no direction: it is like itself and orthogonal to the others."""
-    lengths = np.sqrt(np.diag(products))
-    scale = np.outer(lengths, lengths)
-    found = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
-    np.fill_diagonal(found, 1.0)
-    return np.asarray(np.clip(found, -1.0, 1.0))
-
-
 def mix(weights: NDArray[np.float64], vectors: Sequence[Vec], parts: Iterable[slice]) -> Iterator[tuple[slice, Vec]]:
     """weights @ vectors over these parts, block by block: each block with its rows of mixed values."""
     scale = weights.astype(np.float32)
-    for block in _blocks_of(parts):
+    for block in blocks_of(parts):
         yield block, scale @ np.stack([vector[block] for vector in vectors])
 
 
-def _blocks_of(parts: Iterable[slice]) -> Iterator[slice]:
+def blocks_of(parts: Iterable[slice]) -> Iterator[slice]:
+    """The blocks of several parts of a vector."""
     return (slice(p.start + b.start, p.start + b.stop) for p in parts for b in blocks(p.stop - p.start))
 
 

@@ -42,7 +42,19 @@ def client_data(config: RunConfig, client: int) -> ClientData:
         x = dataset.images(indices)
         return np.ascontiguousarray(np.rot90(x, share.turns, axes=(2, 3))) if share.turns else x
 
-    return ClientData(images(share.train), pooled[share.train], images(share.test), pooled[share.test], dataset.classes)
+    train, test = _held_back(share, config, client) if config.validation else (share.train, share.test)
+    return ClientData(images(train), pooled[train], images(test), pooled[test], dataset.classes)
+
+
+def _held_back(share: Share, config: RunConfig, client: int) -> tuple[Indices, Indices]:
+    """Training data alone, a part of it in the place of the tests: choices made on it have never seen a test."""
+    order = stream(config.seed, client, "validation").permutation(len(share.train))
+    held = max(1, round(config.validation * len(order)))
+    if held >= len(order):
+        raise ConfigError(
+            f"client {client} has {len(order)} training samples, too few for validation={config.validation}"
+        )
+    return share.train[order[held:]], share.train[order[:held]]
 
 
 def shares(config: RunConfig) -> list[Share]:

@@ -31,7 +31,8 @@ import numpy as np
 from fedsim.algorithm import Algorithm, GlobalState, GlobalStrategy
 from fedsim.config import at_least, one_of
 from fedsim.payload import Arrival
-from fedsim.vector import Vec, cosines, gram, weighted_mean
+from fedsim.similarity import cosines, gram
+from fedsim.vector import Vec, weighted_mean
 
 
 @dataclass(frozen=True)

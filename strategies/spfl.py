@@ -47,7 +47,8 @@ from fedsim.config import at_least, one_of, positive
 from fedsim.errors import FedsimError
 from fedsim.fleet import Fleet
 from fedsim.payload import Arrival, Downlink
-from fedsim.vector import Vec, cosines, gram, mix, weighted_mean
+from fedsim.similarity import cosines, gram
+from fedsim.vector import Vec, mix, weighted_mean
 
 Matrix = NDArray[np.float64]
 

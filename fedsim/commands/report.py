@@ -26,6 +26,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained page about the runs")
     for name in FORMATS:
         parser.add_argument(f"--{name}", type=Path, metavar="F", help=f"write the table of results as {name}")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write the curves as TensorBoard event files")
     parser.add_argument("--target", type=float, metavar="ACC", help="also tell rounds and seconds to this accuracy")
     parser.set_defaults(handler=run)
 
@@ -37,6 +38,10 @@ def run(args: argparse.Namespace) -> int:
     for name, render in FORMATS.items():
         if (path := getattr(args, name)) is not None:
             write_text(path, render(table))
+    if args.tensorboard is not None:
+        from fedsim.report.tensorboard import write_tensorboard
+
+        write_tensorboard(runs, args.tensorboard)
     if args.html is not None:
         from fedsim.report.page import write_page
 
@@ -72,17 +77,23 @@ def _usable(folder: Path) -> Run:
 
 def tell(runs: Sequence[Run], pictures: Path | None) -> None:
     """Tables on the terminal, and pictures if there is a folder for them."""
-    from fedsim.report.tables import accuracy_table, show, time_table
+    from fedsim.report.statistics import methods
+    from fedsim.report.tables import accuracy_table, method_table, show, time_table
 
     show(accuracy_table(runs))
+    if len(found := methods(runs)) > 1:
+        show(method_table(found))
     show(time_table(runs))
     if pictures is not None:
+        from fedsim.report.distribution import distribution_figure
         from fedsim.report.figures import accuracy_figure, timeline_figure
         from fedsim.report.matrices import matrix_figure
 
         pictures.mkdir(parents=True, exist_ok=True)
         accuracy_figure(runs, pictures / "accuracy.png")
         accuracy_figure(runs, pictures / "accuracy-over-time.png", over="times")
+        if len(found) > 1:
+            distribution_figure(found, pictures / "accuracy-distribution.png")
         for name, each in zip(labels(runs), runs, strict=True):
             timeline_figure(each, pictures / f"timeline-{name}.png")
             matrix_figure(each, pictures / f"matrices-{name}.png")

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from rich.table import Table
 
 from fedsim.cells import FAILURE, Cell, run_cells
 from fedsim.commands.report import tell
-from fedsim.config import at_least
+from fedsim.config import RunConfig, at_least
+from fedsim.report.comparison import published_table, search_table
 from fedsim.report.runs import Run
+from fedsim.report.tables import show
+from fedsim.search import Search
 from fedsim.sweep import read
 
 
@@ -33,22 +36,54 @@ def run(args: argparse.Namespace) -> int:
     at_least("jobs", args.jobs, 1)
     sweep = read(args.file, args.set)
     home = args.out or Path("runs") / sweep.name
-    cells = [Cell(name, config.replace(out=str(home / name))) for name, config in sweep.cells.items()]
-    for cell in cells:
-        cell.check()
-        if args.retry:
-            (cell.folder / FAILURE).unlink(missing_ok=True)
-    print(f"{sweep.name}: {sweep.about or f'{len(cells)} runs'}")
-    with _watching(cells) as look:
-        run_cells(cells, args.jobs, look)
+    print(f"{sweep.name}: {sweep.about or f'{len(sweep.cells)} runs'}")
+    configs = dict(sweep.cells)
+    if sweep.search is not None:
+        configs = _choose(sweep.search, configs, home, args)
+    cells = _run(configs, home, args)
     finished = [Run.load(cell.folder) for cell in cells if cell.status == "finished"]
     if finished:
         tell(finished, home)
+        if sweep.published:
+            show(published_table(finished, sweep.published))
     failed = [cell for cell in cells if cell.status == "failed"]
     for cell in failed:
         print(f"failed: {cell.name}: {cell.failure}", file=sys.stderr)
     print(f"run folders: {home}/*/  {len(finished)} finished, {len(failed)} failed")
     return 1 if failed else 0
+
+
+def _run(configs: Mapping[str, RunConfig], home: Path, args: argparse.Namespace) -> list[Cell]:
+    """Runs what is not finished yet."""
+    cells = [Cell(name, config.replace(out=str(home / name))) for name, config in configs.items()]
+    for cell in cells:
+        cell.check()
+        if args.retry:
+            (cell.folder / FAILURE).unlink(missing_ok=True)
+    with _watching(cells) as look:
+        run_cells(cells, args.jobs, look)
+    return cells
+
+
+def _choose(
+    search: Search, configs: Mapping[str, RunConfig], home: Path, args: argparse.Namespace
+) -> dict[str, RunConfig]:
+    """Every run with the values that did best on validation data; runs that differ in the seed share one search."""
+    settings: dict[RunConfig, list[str]] = {}
+    for name, config in configs.items():
+        settings.setdefault(config.replace(seed=0), []).append(name)
+    chosen: dict[str, RunConfig] = {}
+    for names in settings.values():
+        tried = search.candidates(configs[names[0]])
+        cells = _run({f"{names[0]}-{i}": config for i, config in enumerate(tried)}, home / "search", args)
+        scores = [_validation_score(cell) for cell in cells]
+        show(search_table(names[0], search.points, scores))
+        chosen |= {name: search.chosen(configs[name], scores) for name in names}
+    return chosen
+
+
+def _validation_score(cell: Cell) -> float | None:
+    return float(Run.load(cell.folder).series("personal").mean.max()) if cell.status == "finished" else None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A run folder, read back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Run:
     folder: Path
     manifest: dict[str, Any]
     events: list[dict[str, Any]]
+    _known: dict[str, Series] = field(default_factory=dict, repr=False, compare=False)  # series asked for before
 
     @classmethod
     def load(cls, folder: Path) -> "Run":
@@ -70,6 +71,11 @@ class Run:
 
     def series(self, kind: str) -> Series:
         """`global`, `personal` or `local`, as far as it was measured."""
+        if kind not in self._known:
+            self._known[kind] = self._read_series(kind)
+        return self._known[kind]
+
+    def _read_series(self, kind: str) -> Series:
         place = {client: column for column, client in enumerate(self.clients)}
         when = {0: 0.0} | {event["round"]: event["time"] for event in self.events if event["kind"] == "step"}
         rounds, rows, row = [], [], np.full(len(place), np.nan)

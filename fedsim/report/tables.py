@@ -4,16 +4,19 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from fedsim.report.runs import Run, labels
+from fedsim.report.statistics import Method, pairwise
 
 
 def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
-    """Best and final accuracy of the models the clients would use: the mean over clients, and the worst client."""
+    """Best and final accuracy of the models the clients would use: the mean over clients (its best is the BMTA, best mean
+    testing accuracy), and the worst client."""
     title = f"accuracy on each client's own test data ({kind} model)"
-    table = _table(title, "mean best", "(round)", "mean final", "worst best", "(round)", "worst final")
+    table = _table(title, "BMTA", "(round)", "mean final", "worst best", "(round)", "worst final")
     for name, run in zip(labels(runs), runs, strict=True):
         series = run.series(kind)
         cells = [name]
@@ -22,6 +25,26 @@ def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
             cells += [f"{values[best]:.3f}", str(series.rounds[best]), f"{values[-1]:.3f}"]
         table.add_row(*cells)
     return table
+
+
+def method_table(found: Sequence[Method]) -> Table:
+    """BMTA and final accuracy of each method over its seeds; from each pair, the p that it is chance."""
+    table = _table("methods over clients: Wilcoxon signed-rank p, after Holm's correction", "seeds", "BMTA", "final")
+    for method in found:
+        table.add_column(f"vs {method.name}", justify="right")
+    tests = pairwise(found)
+    for i, method in enumerate(found):
+        cells = [method.name, str(len(method.runs)), _spread(method.bmta), _spread(method.final)]
+        for j in range(len(found)):
+            pair = tests.get((min(i, j), max(i, j)))
+            cells.append("" if pair is None else f"{pair[1]:.2g}")
+        table.add_row(*cells)
+    return table
+
+
+def _spread(values: NDArray[np.float64]) -> str:
+    """In percent, mean and sample standard deviation."""
+    return f"{100 * values.mean():.2f}" + (f" +- {100 * values.std(ddof=1):.2f}" if len(values) > 1 else "")
 
 
 def time_table(runs: Sequence[Run]) -> Table:

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.vector import BLOCK, Layout, Tensor, cosines, fingerprint, gram, mix, weighted_mean, weighted_sum
+from fedsim.similarity import cosines, gram
+from fedsim.vector import BLOCK, Layout, Tensor, fingerprint, mix, weighted_mean, weighted_sum
 
 LAYOUT = Layout(
     parameters=(

@@ -56,18 +56,21 @@ class Federation:
         self._processes.append(process)
         return process
 
-    def run(self, config: Mapping[str, object], timeout: float = 240) -> str:
-        """`flwr run` on the project itself; returns what it streamed."""
-        pairs = " ".join(
-            f"{key}={value!r}" if isinstance(value, str) else f"{key}={value}" for key, value in config.items()
-        )
-        command = [str(BIN / "flwr"), "run", str(ROOT), "test", "--run-config", pairs, "--stream"]
+    def run(self, config: Mapping[str, object], timeout: float = 280) -> str:
+        """`flwr run` on the project itself, to its end; returns what it streamed."""
+        process = self.start_run(config)
+        try:
+            process.wait(timeout)
+        finally:
+            stop_group(process, signal.SIGKILL)
+        return self.logs()
+
+    def start_run(self, config: Mapping[str, object]) -> "subprocess.Popen[bytes]":
+        pairs = " ".join(f"{k}={v!r}" if isinstance(v, str) else f"{k}={v}" for k, v in config.items())
+        command = ["flwr", "run", str(ROOT), "test", "--run-config", pairs, "--stream"]
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={self.nodes} client-resources-num-cpus=1"]
-        done = subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False
-        )
-        return done.stdout + done.stderr
+        return self.spawn("run", command)
 
     def environment(self) -> dict[str, str]:
         return {

@@ -14,6 +14,8 @@ from fedsim import sweep
 from fedsim.cli import main
 from fedsim.errors import ConfigError
 from fedsim.record import read_manifest, read_summary
+from fedsim.report.comparison import published_table
+from fedsim.report.runs import Run
 
 QUICK = """
 about = "two seeds"
@@ -146,3 +148,33 @@ def test_killed_and_called_again_it_ends_the_same(tmp_path: Path) -> None:
 
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
     assert read_manifest(tmp_path / "killed" / "seed=2")["status"] == "finished"
+
+
+@pytest.mark.system
+def test_a_search_chooses_on_validation_data_and_tells_what_it_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = QUICK + "[search.over]\nlr = [0.000001, 0.1]\n[published]\nseed = 90.5\n"
+    home = tmp_path / "runs"
+    assert main(["sweep", written(tmp_path, text), "--out", str(home)]) == 0
+    told = capsys.readouterr().out
+    assert "search for seed=1, on" in told
+    assert "1e-06" in told
+    assert read_manifest(home / "search" / "seed=1-0")["config"]["validation"] == 0.2
+    for seed in (1, 2):
+        config = read_manifest(home / f"seed={seed}")["config"]
+        assert (config["lr"], config["validation"]) == (0.1, 0.0)
+    assert len(list((home / "search").iterdir())) == 2, "seeds share one search"
+
+
+def test_published_numbers_stand_beside_ours() -> None:
+    runs = [run([0.5], Path("spfl-seed=1")), run([0.7], Path("spfl-seed=2")), run([0.1], Path("spfl-w-seed=1"))]
+    table = published_table(runs, {"spfl-seed=1": 67.2, "spfl-w": 12.0, "other": 3.0})
+    cells = list(zip(*(list(column.cells) for column in table.columns), strict=True))
+    assert cells == [("spfl-seed=1", "50.00", "1", "67.2"), ("spfl-w", "10.00", "1", "12"), ("other", "-", "0", "3")]
+
+
+def run(finals: list[float], folder: Path) -> Run:
+    rows = [{"id": i, "personal": value} for i, value in enumerate(finals)]
+    clients = [{"id": i} for i in range(len(finals))]
+    return Run(folder, {"clients": clients}, [{"kind": "evaluation", "round": 0, "clients": rows}])

@@ -1,0 +1,57 @@
+"""How alike vectors are: products of all pairs, accumulated in float64, block by block."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.vector import Vec, blocks_of
+
+Matrix = NDArray[np.float64]
+Rows = NDArray[np.float32]
+
+
+def gram(rows: Rows | Sequence[Vec], parts: Iterable[slice] | None = None, origin: Vec | None = None) -> Matrix:
+    """The inner product of every pair of rows, over these parts of them, seen from `origin`.
+
+    Only N x BLOCK values are ever copied.
+    """
+    total = np.zeros((len(rows), len(rows)))
+    for block in blocks_of([slice(0, len(rows[0]))] if parts is None else parts):
+        values = np.empty((len(rows), block.stop - block.start))
+        for value, row in zip(values, rows, strict=True):
+            value[:] = row[block]
+        if origin is not None:
+            values -= origin[block]
+        total += values @ values.T  # numpy sees the symmetry and computes one half
+    return total
+
+
+def squared_distances(rows: Rows) -> Matrix:
+    """||rows[i] - rows[j]||^2, with an exact zero on the diagonal.
+
+    Products are taken from the first row, not from zero: models from one start lie close together and far from the
+    origin, and the difference of large numbers would lose the digits that tell them apart.
+    """
+    products = gram(rows, origin=rows[0])
+    norms = np.diagonal(products)
+    distances = np.maximum(norms[:, None] + norms[None, :] - 2 * products, 0)
+    np.fill_diagonal(distances, 0)
+    return distances
+
+
+def cosines(products: Matrix) -> Matrix:
+    """The cosines of all pairs, from their Gram matrix. A row of zeros is like itself and at right angles to the others."""
+    lengths = np.sqrt(np.diagonal(products))
+    scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    found = np.clip(products * scale[:, None] * scale[None, :], -1, 1)
+    np.fill_diagonal(found, 1)
+    return found
+
+
+def off_diagonal(matrix: NDArray[Any]) -> NDArray[Any]:
+    """The entries of every pair of different rows, N x (N - 1)."""
+    count = len(matrix)
+    kept: NDArray[Any] = matrix[~np.eye(count, dtype=bool)].reshape(count, count - 1)
+    return kept

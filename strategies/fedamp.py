@@ -1,0 +1,124 @@
+"""FedAMP: federated attentive message passing (Huang et al. 2021, arXiv 2007.03797).
+
+Objective (1):  min_W  sum_i F_i(w_i) + lambda * sum_{i<j} A(||w_i - w_j||^2)
+Server (5):     u_i = xi_ii w_i + sum_{j != i} xi_ij w_j,   the step W - alpha_k * grad A(W), written client by client
+Weights (7):    xi_ij = alpha_k * A'(||w_i - w_j||^2) for j != i,   xi_ii = 1 - sum_{j != i} xi_ij
+Client (6):     w_i = argmin_w F_i(w) + lambda/(2 alpha_k) * ||w - u_i||^2,   by local SGD started at u_i
+
+| symbol  | meaning                               | name here                                     |
+| ------- | ------------------------------------- | --------------------------------------------- |
+| W, U    | models and cloud models of everyone   | `State.models`, `State.clouds`                |
+| xi      | who listens to whom                   | `State.xi`                                    |
+| A       | attention-inducing function           | `Params.attention`, see `strategies.attention`|
+| sigma   | its scale, in squared distances       | `Params.sigma`                                |
+| alpha_k | step size of round k                  | `Params.alpha`                                |
+| lambda  | weight of the coupling                | `Params.lam` (`lambda` is a word of Python)   |
+
+sigma:   auto: the median squared distance between two clients, in every round; first: that of the first message passing,
+         kept (then (1) is one fixed objective); else a number, or a schedule as in `strategies.schedule`.
+alpha_k: auto: share * sigma/(m-1), which keeps every row convex whatever the distances are; tight: the largest step after
+         which the others have at most `share` of anyone's cloud model; theorem: lambda/sqrt(K) for K rounds, the rule of the
+         convergence theorems; else a number or a schedule. Where others would get more than 1 - min_self of a cloud
+         model, their weights are scaled down to that, with a warning.
+lambda:  auto: pull * alpha_k, so that the proximal term of (6) weighs pull/2 whatever the scale of the distances is.
+
+Deviations: all clients start from one model, where all distances are 0: the first round is plain local training, as in
+effect it is with the paper's independent starts. The paper does not say where (6) starts: at u_i, or with start = own at
+the client's own model. Its step sizes are in an appendix that is not public: `auto` is ours, for models of any size.
+"""
+
+import warnings
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.algorithm import Algorithm
+from fedsim.config import at_least, one_of, positive
+from fedsim.errors import ConfigError
+from fedsim.similarity import Matrix, off_diagonal, squared_distances
+from strategies.attention import ATTENTIONS
+from strategies.message_passing import MessagePassing, State
+from strategies.schedule import Schedule
+
+STARTS = ("cloud", "own")
+
+
+@dataclass(frozen=True)
+class Params:
+    attention: str = "exponential"  # exponential | scad | mcp
+    sigma: str = "auto"  # auto | first | X | X:F:N
+    alpha: str = "auto"  # auto | tight | theorem | X | X:F:N
+    lam: str = "auto"  # lambda: auto | X
+    share: float = 0.9  # of a cloud model that may come from others, with alpha = auto or tight
+    pull: float = 0.1  # lambda/alpha with lam = auto
+    min_self: float = 0.0  # lowest xi_ii
+    start: str = "cloud"  # where clients start: cloud | own
+
+    def __post_init__(self) -> None:
+        one_of("fedamp.attention", self.attention, ATTENTIONS)
+        one_of("fedamp.start", self.start, STARTS)
+        at_least("fedamp.pull", self.pull, 0)
+        for name in ("share", "min_self"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"fedamp.{name.replace('_', '-')} must be from 0 to 1, not {getattr(self, name)}")
+        positive("fedamp.share", self.share)
+        Schedule.parse("fedamp.sigma", self.sigma, ("auto", "first"))
+        Schedule.parse("fedamp.alpha", self.alpha, ("auto", "tight", "theorem"))
+        if Schedule.parse("fedamp.lam", self.lam, ("auto",)) is None and self.alpha == "theorem":
+            raise ConfigError("fedamp.alpha=theorem is lambda/sqrt(K): set fedamp.lam to a number")
+
+
+class FedAMP(MessagePassing[Params]):
+    """Listens to those whose models are near."""
+
+    def weigh(self, state: State, rows: NDArray[np.int64]) -> Matrix:
+        params, round_ = self.params, state.step - 1
+        distances = squared_distances(state.models)[np.ix_(rows, rows)]
+        state.sigma = self._sigma(state, distances)
+        slopes = ATTENTIONS[params.attention].slope(distances / state.sigma) / state.sigma
+        np.fill_diagonal(slopes, 0)
+        alpha, lam = self._alpha(state, slopes), Schedule.parse("fedamp.lam", params.lam, ("auto",))
+        state.pull = params.pull if lam is None else lam.at(round_) / alpha  # (6)
+        return convex(alpha * slopes, params.min_self)  # (7)
+
+    def _sigma(self, state: State, distances: Matrix) -> float:
+        given = Schedule.parse("fedamp.sigma", self.params.sigma, ("auto", "first"))
+        if given is not None:
+            return given.at(state.step - 1)
+        if self.params.sigma == "first" and state.sigma:
+            return state.sigma
+        return float(np.median(off_diagonal(distances))) or 1.0  # all models equal: any scale will do
+
+    def _alpha(self, state: State, slopes: Matrix) -> float:
+        params = self.params
+        given = Schedule.parse("fedamp.alpha", params.alpha, ("auto", "tight", "theorem"))
+        if given is not None:
+            return given.at(state.step - 1)
+        if params.alpha == "theorem":
+            return float(params.lam) / sqrt(self.config.rounds)
+        others = float(slopes.sum(axis=1).max()) if params.alpha == "tight" else 0.0
+        return params.share / (others or (len(slopes) - 1) / state.sigma)
+
+
+def convex(others: Matrix, min_self: float = 0.0) -> Matrix:
+    """Weights from those of the others: each row sums to 1, and keeps at least `min_self` for itself."""
+    sums = others.sum(axis=1)
+    if (sums > 1 - min_self + 1e-9).any():
+        warnings.warn(
+            "fedamp.alpha is so large that others would get more than a whole cloud model: scaled down", stacklevel=2
+        )
+        others = others * np.minimum(1, (1 - min_self) / np.maximum(sums, 1e-30))[:, None]
+    xi = others.copy()
+    np.fill_diagonal(xi, 1 - others.sum(axis=1))
+    return xi
+
+
+FEDAMP = Algorithm(
+    name="fedamp",
+    about="personal cloud models, mixed from the clients with similar models (Huang et al. 2021)",
+    params=Params,
+    server=FedAMP,
+    client="clients.attentive:Attentive",
+)

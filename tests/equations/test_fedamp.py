@@ -1,0 +1,217 @@
+"""FedAMP and HeurFedAMP: weights by hand, limits, and the objective they were made for."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clients.task import TorchTask
+from fedsim.config import RunConfig
+from fedsim.engine.launch import launch
+from fedsim.errors import ConfigError
+from fedsim.files import read_npz
+from fedsim.matrices import matrix_files
+from fedsim.record import read_events
+from fedsim.similarity import squared_distances
+from partitions.silo import client_data
+from strategies.attention import ATTENTIONS
+from strategies.fedamp import FedAMP, convex
+from strategies.heurfedamp import softmax_rows
+from strategies.schedule import Schedule
+from tests.quadratics import Federation
+
+Small = Callable[..., RunConfig]
+Finished = Callable[..., dict[str, Any]]
+PAIRS = np.array([[0, 0], [0, 0], [5, 5], [5, 5]], np.float32)
+
+
+def mixed(name: str, models: Any, heard: Any = (), **params: Any) -> Any:
+    """xi, and the state, when the clients have these models: one step of length 1 leads each to its own b."""
+    state = Federation(name, np.ones(models.shape), models, steps=1, lr=1.0, **params).round(*heard)
+    return state.xi, state
+
+
+def test_three_clients_by_hand() -> None:
+    models = np.array([[0.0], [1.0], [3.0]], np.float32)
+    xi, state = mixed("fedamp", models, sigma="4", alpha="0.8", lam="0.4")
+    near, far, middle = (0.2 * np.exp(-x / 4) for x in (1, 9, 4))
+    expected = [[1 - near - far, near, far], [near, 1 - near - middle, middle], [far, middle, 1 - far - middle]]
+    np.testing.assert_allclose(xi, expected)
+    np.testing.assert_allclose(state.clouds[:, 0], np.array(expected) @ [0, 1, 3], rtol=1e-6)
+    assert state.pull == pytest.approx(0.5)
+
+
+def test_a_tiny_scale_mixes_inside_pairs_only() -> None:
+    xi, state = mixed("fedamp", PAIRS, sigma="1e-3", alpha="tight", share=0.5)
+    np.testing.assert_allclose(xi, np.kron(np.eye(2), np.full((2, 2), 0.5)))
+    np.testing.assert_allclose(state.clouds, PAIRS)
+
+
+def test_a_huge_scale_mixes_everyone_alike() -> None:
+    xi, _ = mixed("fedamp", PAIRS, sigma="1e9")
+    np.testing.assert_allclose(xi, np.full((4, 4), 0.3) + np.diag([0.1 - 0.3] * 4), rtol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("alpha", ["auto", "tight"])
+def test_rows_are_convex_and_do_not_depend_on_the_scale_of_the_models(attention: str, alpha: str) -> None:
+    models = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
+    xi, state = mixed("fedamp", models, attention=attention, alpha=alpha)
+    large, _ = mixed("fedamp", 1000 * models, attention=attention, alpha=alpha)
+    np.testing.assert_allclose(xi.sum(axis=1), 1)
+    assert (xi >= 0).all()
+    assert np.diagonal(xi).min() >= 0.1 - 1e-9
+    np.testing.assert_allclose(xi, large, rtol=1e-4)
+    assert state.sigma == pytest.approx(np.median(squared_distances(state.models)[~np.eye(6, dtype=bool)]))
+
+
+def test_too_large_a_step_is_scaled_down_and_told() -> None:
+    with pytest.warns(UserWarning, match=r"fedamp\.alpha is so large"):
+        xi, _ = mixed("fedamp", PAIRS, sigma="1", alpha="1e4", min_self=0.2)
+    np.testing.assert_allclose(np.diagonal(xi), 0.2)
+    np.testing.assert_allclose(xi.sum(axis=1), 1)
+    assert np.array_equal(convex(np.zeros((3, 3))), np.eye(3))
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_slopes_are_the_derivatives(name: str) -> None:
+    attention, t, h = ATTENTIONS[name], np.linspace(0.01, 6, 200), 1e-6
+    numeric = (attention.value(t + h) - attention.value(t - h)) / (2 * h)
+    np.testing.assert_allclose(attention.slope(t), numeric, atol=1e-5)
+    zero = np.zeros(1)
+    assert attention.value(zero) == 0
+    assert attention.slope(zero) == 1
+    assert (np.diff(attention.slope(t)) <= 0).all(), "concave"
+    assert (attention.slope(t) >= 0).all(), "increasing"
+
+
+def test_equal_cosines_share_alike() -> None:
+    xi, _ = mixed("heurfedamp", np.eye(4, dtype=np.float32), sigma="50", self_weight=0.4)
+    np.testing.assert_allclose(xi, np.full((4, 4), 0.2) + 0.2 * np.eye(4))
+    scores = np.log([[1.0, 2.0, 6.0], [1.0, 1.0, 3.0], [9.0, 1.0, 5.0]])
+    np.testing.assert_allclose(softmax_rows(scores, 0.2)[0], [0.2, 0.2, 0.6])
+
+
+def test_cosines_of_models_from_one_start_need_the_scale_free_sigma() -> None:
+    rng = np.random.default_rng(0)
+    group = np.repeat(rng.standard_normal((2, 100)), 3, axis=0)
+    models = (100 + group + 0.1 * rng.standard_normal((6, 100))).astype(np.float32)
+    inside = np.kron(np.eye(2), np.ones((3, 3))).astype(bool) & ~np.eye(6, dtype=bool)
+    outside = np.kron(1 - np.eye(2), np.ones((3, 3))).astype(bool)
+
+    def ratio(xi: Any) -> float:
+        return float(xi[inside].mean() / xi[outside].mean())
+
+    assert ratio(mixed("heurfedamp", models, sigma="50")[0]) < 1.01
+    xi, _ = mixed("heurfedamp", models)
+    assert ratio(xi) > 5
+    np.testing.assert_allclose(np.diagonal(xi), 1 / 6)
+    np.testing.assert_allclose(xi.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("name", ["fedamp", "heurfedamp"])
+def test_absentees_keep_their_last_model_and_newcomers_start_plainly(name: str) -> None:
+    xi, state = mixed(name, PAIRS + 1, heard=[0, 2])
+    assert np.array_equal(xi[[1, 3]], np.eye(4)[[1, 3]])
+    assert not xi[0, [1, 3]].any()
+    assert not state.clouds[[1, 3]].any()
+    federation = Federation(name, np.ones((4, 2)), PAIRS + 1, steps=1, lr=1.0)
+    federation.round()
+    before = federation.state.models.copy()
+    federation.tasks[0].b[:] = 9
+    federation.round(0)
+    assert np.array_equal(federation.state.models[1:], before[1:])
+    assert not np.array_equal(federation.state.models[0], before[0])
+
+
+def test_the_first_round_is_plain_and_the_theorems_rule_gives_the_pull_after_it() -> None:
+    federation = Federation("fedamp", np.ones((4, 2)), PAIRS, steps=1, lr=0.1, lam="0.02", alpha="theorem", sigma="1")
+    assert federation.server.instruct(federation.state, 0).numbers == {"proximal": 0.0}
+    federation.round()
+    # alpha = lambda / sqrt(K), so lambda / alpha = sqrt(K), here of 20 rounds
+    assert federation.server.instruct(federation.state, 0).numbers["proximal"] == pytest.approx(20**0.5)
+
+
+def test_own_start_and_cloud_start_differ_and_both_are_proximal() -> None:
+    ends = {}
+    for start in ("own", "cloud"):
+        federation = Federation("fedamp", np.ones((4, 2)), PAIRS, steps=1, lr=0.1, pull=2.0, start=start)
+        state = federation.round()
+        cloud, own = state.clouds[0].copy(), state.models[0].copy()
+        begin = own if start == "own" else cloud
+        ends[start] = federation.round().models[0]
+        np.testing.assert_allclose(ends[start], begin - 0.1 * (begin - PAIRS[0] + 2 * (begin - cloud)), rtol=1e-5)
+    assert not np.array_equal(ends["own"], ends["cloud"])
+
+
+@pytest.mark.parametrize("name", ["fedamp", "heurfedamp"])
+def test_it_is_neither_local_training_nor_fedavg(name: str, small: Small, finished: Finished, tmp_path: Path) -> None:
+    keys = ["rounds=4", "local-epochs=3", "partition=pathological"]
+    losses = {}
+    for algorithm in (name, "local", "fedavg"):
+        finished(small(f"algorithm={algorithm}", *keys), name=algorithm)
+        steps = [event for event in read_events(tmp_path / algorithm) if event["kind"] == "step"]
+        losses[algorithm] = np.array([[row["loss"] for row in step["clients"]] for step in steps])
+    assert np.array_equal(losses[name][0], losses["local"][0])  # the first round is local training
+    for other in ("local", "fedavg"):
+        assert (np.abs(losses[name][2:] - losses[other][2:]) > 1e-4).all()
+    files = matrix_files(tmp_path / name)
+    assert sorted(files) == [1, 2, 3, 4]
+    np.testing.assert_allclose(read_npz(files[4])["xi"].sum(axis=1), 1)
+
+
+def test_the_objective_decreases_on_a_convex_problem(small: Small, tmp_path: Path, monkeypatch: Any) -> None:
+    """Equation (1) after every round, for logistic regression on digits with the theorems' step size."""
+    keys = ["algorithm=fedamp", "fedamp.alpha=theorem", "fedamp.lam=0.5", "fedamp.sigma=5", "local-epochs=10"]
+    config = small(*keys, "rounds=9", "lr=0.02", "batch-size=2000", "partition=pathological")
+    tasks = [TorchTask(config, client_data(config, i), 10) for i in range(4)]
+    data = [client_data(config, i) for i in range(4)]
+    values = []
+
+    def objective(models: Any) -> float:
+        losses = 0.0
+        for task, own, model in zip(tasks, data, models, strict=True):
+            weights, bias = (torch.tensor(part) for _, part in task.layout.split(model))
+            logits = torch.tensor(own.x_train).flatten(1) @ weights.T + bias
+            losses += float(torch.nn.functional.cross_entropy(logits, torch.tensor(own.y_train)))
+        coupling = ATTENTIONS["exponential"].value(squared_distances(models) / 5).sum() / 2
+        return float(losses + 0.5 * coupling)
+
+    update = FedAMP.update
+
+    def watched(self: Any, state: Any, arrivals: Any) -> Any:
+        state = update(self, state, arrivals)
+        values.append(objective(state.models))
+        return state
+
+    monkeypatch.setattr(FedAMP, "update", watched)
+    launch(config.replace(out=str(tmp_path / "run")), "inline")
+    assert len(values) == 9
+    assert all(after < before for before, after in pairwise(values)), values
+
+
+def test_schedules() -> None:
+    assert Schedule.parse("k", "auto", ("auto",)) is None
+    schedule = Schedule.parse("k", "1e4:0.1:30")
+    assert schedule is not None
+    assert [schedule.at(step) for step in (0, 29, 30, 89)] == pytest.approx([1e4, 1e4, 1e3, 1e2])
+    for wrong in ("soon", "-1", "1:2", "1:0.1:0.5", "0", "inf"):
+        with pytest.raises(ConfigError, match=r"k cannot be .*Choices: auto, a number above 0, START:FACTOR:ROUNDS"):
+            Schedule.parse("k", wrong, ("auto",))
+
+
+def test_what_cannot_be_is_refused(small: Small) -> None:
+    for pairs, words in (
+        (["fedamp.alpha=theorem"], "set fedamp.lam to a number"),
+        (["fedamp.attention=flat"], "exponential"),
+        (["fedamp.share=1.5"], "fedamp.share must be from 0 to 1"),
+        (["heurfedamp.self-weight=2"], "heurfedamp.self-weight must be from 0 to 1"),
+        (["scaffold.option=3"], "scaffold.option must be 1 or 2"),
+        (["apfl.alpha=-1"], "apfl.alpha must be from 0 to 1"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            small(*pairs)
