@@ -15,7 +15,14 @@ from rich.table import Table
 
 from benchmarks.row import Row
 
-MODULES = ("messages", "training", "partitions", "similarity", "reports")  # each has NAME and run() -> list[Row]
+MODULES = (
+    "messages",
+    "training",
+    "partitions",
+    "similarity",
+    "attention",
+    "reports",
+)  # each has NAME and run() -> list[Row]
 
 
 def main() -> int:
