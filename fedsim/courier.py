@@ -23,7 +23,7 @@ class AwaitingGrid(Protocol):
 
 
 class Courier:
-    """Jobs out, answers in; knows which job every reply belongs to and counts the bytes."""
+    """Jobs out, answers in; knows which job every reply belongs to."""
 
     def __init__(
         self, grid: Grid, nodes: Mapping[int, int], classes: int, timeout: float, injects: bool = False
@@ -32,7 +32,6 @@ class Courier:
         self._open: dict[str, Job] = {}
         self._deadlines: dict[str, float] = {}
         self.expects: Mapping[str, int] = {}
-        self.bytes_down = self.bytes_up = 0
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Dispatch; what the grid would not take comes back as failures at once."""
@@ -42,11 +41,10 @@ class Courier:
         ]
         ids = push(self._grid, messages)
         refused = []
-        for job, message, key in zip(jobs, messages, ids, strict=True):
+        for job, key in zip(jobs, ids, strict=True):
             if key:
                 self._open[key] = job
                 self._deadlines[key] = time.monotonic() + self._timeout
-                self.bytes_down += wire.size_of(message)
             else:
                 refused.append(Failure(job, "the grid refused its message", offline=True))
         return refused
@@ -58,7 +56,6 @@ class Courier:
         found = []
         for reply in wait_for(self._grid, self._open, wait if timeout is None else min(wait, timeout)):
             key = reply.metadata.reply_to_message_id
-            self.bytes_up += wire.size_of(reply)
             found.append(wire.unpack_answer(reply, self._close(key), self.expects))
         now = time.monotonic()
         for key in [k for k, deadline in self._deadlines.items() if deadline <= now]:

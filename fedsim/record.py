@@ -11,7 +11,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.metadata import distributions
@@ -48,7 +48,7 @@ class Record:
         self.folder, self.config, self.engine = folder, config, engine
         self.curves = {kind: Curve() for kind in KINDS}
         self.failures: list[dict[str, Any]] = []
-        self.traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)  # bytes up and down so far
+        self.bytes_up = self.bytes_down = 0  # of vectors, as far as they were sent and taken
         self._progress = progress or Silent()
         self._started = time.monotonic()
         self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
@@ -72,12 +72,14 @@ class Record:
 
     def sent(self, jobs: Sequence[Job], now: float) -> None:
         self._out |= {job.client: {"id": job.client, "base": job.step, "sent": now} for job in jobs if job.train}
+        self.bytes_down += sum(vector.nbytes for job in jobs for vector in job.down.vectors.values())
 
     def reported(self, result: Answer | Failure) -> None:
         job = result.job
         if job.train:
             self._out.pop(job.client, None)
         if isinstance(result, Answer):
+            self.bytes_up += sum(v.nbytes for v in result.uplink.vectors.values()) if result.uplink else 0
             if result.report.local is not None:
                 self._local[job.client] = result.report.local
             if result.report.received is not None or result.report.personal is not None:
@@ -120,10 +122,15 @@ class Record:
             for a in arrivals
         ]
         failed = [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
-        up, down = self.traffic()
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
         cost = {"aggregation": round(aggregation, 6), "memory": peak_memory()}
-        more = {"wasted": self._wasted, "failures": failed, "bytes_up": up, "bytes_down": down, "cost": cost}
+        more = {
+            "wasted": self._wasted,
+            "failures": failed,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "cost": cost,
+        }
         self._event({**event, **more})
         self._wasted = []
         self._progress.round(number)
@@ -131,12 +138,12 @@ class Record:
     def progress(self, step: int, buffered: int, training: int) -> None:
         self._progress.within(step + buffered / max(1, buffered + training))
 
-    def finish(self, bytes_up: int, bytes_down: int, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
+    def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
         self._event(
             {"kind": "end", "round": self.config.rounds, "seconds": self.seconds, "in_flight": list(self._out.values())}
         )
-        summary = self.summary(bytes_up, bytes_down, sha256)
+        summary = self.summary(sha256)
         if self.folder is not None:
             if model is not None:
                 write_npz(self.folder / MODEL, model)
@@ -148,7 +155,7 @@ class Record:
         self._progress.end()
         self._manifest(status)
 
-    def summary(self, bytes_up: int = 0, bytes_down: int = 0, sha256: str = "") -> dict[str, Any]:
+    def summary(self, sha256: str = "") -> dict[str, Any]:
         config, ids = self.config, [c.id for c in self.fleet.clients]
         return {
             **{
@@ -159,8 +166,8 @@ class Record:
             "accuracy": {kind: self.curves[kind].summary(ids) for kind in ("personal", "local", "global")},
             "seconds": self.seconds,
             "virtual_seconds": self._virtual,
-            "bytes_up": bytes_up,
-            "bytes_down": bytes_down,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
             "weights_sha256": sha256,
             "failures": self.failures,
         }

@@ -59,7 +59,8 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
             grid.restore(here.memories)
     wall = config.clock == "wall"
     courier = Courier(grid, {c.id: c.node for c in fleet.clients}, fleet.classes, config.timeout, injects=wall)
-    courier.expects, courier.bytes_up, courier.bytes_down = strategy.expects(), here.bytes_up, here.bytes_down
+    courier.expects = strategy.expects()
+    record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(courier, here.now) if wall else VirtualClock(courier, here.now, here.flights)
     fleet.busy |= {flight.client: flight.job.step for flight in here.flights}
     fleet.away |= here.away
@@ -70,12 +71,11 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     def save(step: int, state: Any) -> None:
         if record.folder is not None:
             flights = [unloaded(flight) for flight in clock.settle()]
-            traffic = courier.bytes_up, courier.bytes_down
+            traffic = record.bytes_up, record.bytes_down
             checkpoints.save(
                 record.folder, Checkpoint(step, clock.now, *traffic, state, memories(), fleet.away, flights)
             )
 
-    record.traffic = lambda: (courier.bytes_up, courier.bytes_down)
     record.begin(fleet, here.step)
     for flight in here.flights:
         record.sent([flight.job], flight.sent)
@@ -92,5 +92,5 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     model = strategy.global_model(state)
     named = None if model is None else {t.name: values for t, values in fleet.layout.split(model)}
     sha256 = fingerprint(checkpoints.arrays_of([state, memories()]))
-    record.finish(courier.bytes_up, courier.bytes_down, sha256, named)
+    record.finish(sha256, named)
     return state

@@ -60,13 +60,6 @@ def decode(array: Array) -> NDArray[Any]:
     return np.frombuffer(data, dtype, offset=offset).reshape(array.shape)
 
 
-def size_of(message: Message) -> int:
-    """Bytes of payload a message carries."""
-    if not message.has_content():
-        return 0
-    return sum(len(a.data) for record in message.content.array_records.values() for a in record.values())
-
-
 # Server to client
 
 
