@@ -26,6 +26,8 @@ lambda:  auto: pull * alpha_k, so that the proximal term of (6) weighs pull/2 wh
 Deviations: all clients start from one model, where all distances are 0: the first round is plain local training, as in
 effect it is with the paper's independent starts. The paper does not say where (6) starts: at u_i, or with start = own at
 the client's own model. Its step sizes are in an appendix that is not public: `auto` is ours, for models of any size.
+One sigma and one alpha serve all pairs: clients whose models travel far (those with much data) may end up with little
+attention even for their like, and then train almost alone. HeurFedAMP, which looks at each row for itself, does not do so.
 """
 
 import warnings
