@@ -14,8 +14,9 @@ Client (6):     w_i = argmin_w F_i(w) + lambda/(2 alpha_k) * ||w - u_i||^2,   by
 | alpha_k | step size of round k                  | `Params.alpha`                                |
 | lambda  | weight of the coupling                | `Params.lam` (`lambda` is a word of Python)   |
 
-sigma:   auto: the median squared distance between two clients / sharpness, in every round; first: that of the first message
-         passing, kept (then (1) is one fixed objective); else a number, or a schedule as in `strategies.schedule`.
+sigma:   auto: reach * the median, over clients, of the squared distance to the nearest other one, in every round; first:
+         that of the first message passing, kept (then (1) is one fixed objective); else a number, or a schedule as in
+         `strategies.schedule`. The median over all pairs is the distance of strangers: with it as the scale, groups melt.
 alpha_k: auto: the largest step after which the others have at most `share` of anyone's cloud model; bound: share *
          sigma/(m-1), which is never larger than that, whatever the distances are; theorem: lambda/sqrt(K) for K rounds, the
          rule of the convergence theorems; else a number or a schedule. Where others would get more than 1 - min_self of
@@ -25,6 +26,8 @@ lambda:  auto: pull * alpha_k, so that the proximal term of (6) weighs pull/2 wh
 Deviations: all clients start from one model, where all distances are 0: the first round is plain local training, as in
 effect it is with the paper's independent starts. The paper does not say where (6) starts: at u_i, or with start = own at
 the client's own model. Its step sizes are in an appendix that is not public: `auto` is ours, for models of any size.
+One sigma and one alpha serve all pairs: clients whose models travel far (those with much data) may end up with little
+attention even for their like, and then train almost alone. HeurFedAMP, which looks at each row for itself, does not do so.
 """
 
 import warnings
@@ -51,7 +54,7 @@ class Params:
     sigma: str = "auto"  # auto | first | X | X:F:N
     alpha: str = "auto"  # auto | bound | theorem | X | X:F:N
     lam: str = "auto"  # lambda: auto | X
-    sharpness: float = 4.0  # with sigma = auto or first
+    reach: float = 2.0  # with sigma = auto or first: how many times the distance of the nearest
     share: float = 0.9  # of a cloud model that may come from others, with alpha = auto or bound
     pull: float = 0.1  # lambda/alpha with lam = auto
     min_self: float = 0.0  # lowest xi_ii
@@ -65,7 +68,7 @@ class Params:
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"fedamp.{name.replace('_', '-')} must be from 0 to 1, not {getattr(self, name)}")
         positive("fedamp.share", self.share)
-        positive("fedamp.sharpness", self.sharpness)
+        positive("fedamp.reach", self.reach)
         Schedule.parse("fedamp.sigma", self.sigma, ("auto", "first"))
         Schedule.parse("fedamp.alpha", self.alpha, ("auto", "bound", "theorem"))
         if Schedule.parse("fedamp.lam", self.lam, ("auto",)) is None and self.alpha == "theorem":
@@ -91,7 +94,9 @@ class FedAMP(MessagePassing[Params]):
             return given.at(state.step - 1)
         if self.params.sigma == "first" and state.sigma:
             return state.sigma
-        return float(np.median(off_diagonal(distances))) / self.params.sharpness or 1.0  # all equal: any scale will do
+        others = off_diagonal(distances)
+        near = float(np.median(others.min(axis=1))) or float(np.median(others))
+        return self.params.reach * near or 1.0  # all models equal: any scale will do
 
     def _alpha(self, state: State, slopes: Matrix) -> float:
         params = self.params
