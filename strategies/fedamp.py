@@ -14,13 +14,13 @@ Client (6):     w_i = argmin_w F_i(w) + lambda/(2 alpha_k) * ||w - u_i||^2,   by
 | alpha_k | step size of round k                  | `Params.alpha`                                |
 | lambda  | weight of the coupling                | `Params.lam` (`lambda` is a word of Python)   |
 
-sigma:   auto: reach * the median, over clients, of the squared distance to the nearest other one, in every round; first:
-         that of the first message passing, kept (then (1) is one fixed objective); else a number, or a schedule as in
-         `strategies.schedule`. The median over all pairs is the distance of strangers: with it as the scale, groups melt.
-alpha_k: auto: the largest step after which the others have at most `share` of anyone's cloud model; bound: share *
-         sigma/(m-1), which is never larger than that, whatever the distances are; theorem: lambda/sqrt(K) for K rounds, the
-         rule of the convergence theorems; else a number or a schedule. Where others would get more than 1 - min_self of
-         a cloud model, their weights are scaled down to that, with a warning.
+sigma:   auto: the median squared distance of all pairs, in every round; first: that of the first message passing, kept (then
+         (1) is one fixed objective); nearest: reach * the median, over clients, of the squared distance to the nearest other
+         one, which keeps groups apart for longer; else a number, or a schedule as in `strategies.schedule`.
+alpha_k: auto: share * sigma/(m-1), which keeps every row convex whatever the distances are; tight: the largest step after
+         which the others have at most `share` of anyone's cloud model; theorem: lambda/sqrt(K) for K rounds, the rule of
+         the convergence theorems; else a number or a schedule. Where others would get more than 1 - min_self of a cloud
+         model, their weights are scaled down to that, with a warning.
 lambda:  auto: pull * alpha_k, so that the proximal term of (6) weighs pull/2 whatever the scale of the distances is.
 
 Deviations: all clients start from one model, where all distances are 0: the first round is plain local training, as in
@@ -46,16 +46,18 @@ from strategies.message_passing import MessagePassing, State
 from strategies.schedule import Schedule
 
 STARTS = ("cloud", "own")
+SIGMAS = ("auto", "first", "nearest")
+ALPHAS = ("auto", "tight", "theorem")
 
 
 @dataclass(frozen=True)
 class Params:
     attention: str = "exponential"  # exponential | scad | mcp
-    sigma: str = "auto"  # auto | first | X | X:F:N
-    alpha: str = "auto"  # auto | bound | theorem | X | X:F:N
+    sigma: str = "auto"  # auto | first | nearest | X | X:F:N
+    alpha: str = "auto"  # auto | tight | theorem | X | X:F:N
     lam: str = "auto"  # lambda: auto | X
-    reach: float = 2.0  # with sigma = auto or first: how many times the distance of the nearest
-    share: float = 0.9  # of a cloud model that may come from others, with alpha = auto or bound
+    reach: float = 2.0  # with sigma = nearest: how many times its squared distance
+    share: float = 0.9  # of a cloud model that may come from others, with alpha = auto or tight
     pull: float = 0.1  # lambda/alpha with lam = auto
     min_self: float = 0.0  # lowest xi_ii
     start: str = "cloud"  # where clients start: cloud | own
@@ -69,8 +71,8 @@ class Params:
                 raise ConfigError(f"fedamp.{name.replace('_', '-')} must be from 0 to 1, not {getattr(self, name)}")
         positive("fedamp.share", self.share)
         positive("fedamp.reach", self.reach)
-        Schedule.parse("fedamp.sigma", self.sigma, ("auto", "first"))
-        Schedule.parse("fedamp.alpha", self.alpha, ("auto", "bound", "theorem"))
+        Schedule.parse("fedamp.sigma", self.sigma, SIGMAS)
+        Schedule.parse("fedamp.alpha", self.alpha, ALPHAS)
         if Schedule.parse("fedamp.lam", self.lam, ("auto",)) is None and self.alpha == "theorem":
             raise ConfigError("fedamp.alpha=theorem is lambda/sqrt(K): set fedamp.lam to a number")
 
@@ -89,24 +91,24 @@ class FedAMP(MessagePassing[Params]):
         return convex(alpha * slopes, params.min_self)  # (7)
 
     def _sigma(self, state: State, distances: Matrix) -> float:
-        given = Schedule.parse("fedamp.sigma", self.params.sigma, ("auto", "first"))
+        given = Schedule.parse("fedamp.sigma", self.params.sigma, SIGMAS)
         if given is not None:
             return given.at(state.step - 1)
         if self.params.sigma == "first" and state.sigma:
             return state.sigma
         others = off_diagonal(distances)
-        near = float(np.median(others.min(axis=1))) or float(np.median(others))
-        return self.params.reach * near or 1.0  # all models equal: any scale will do
+        near = self.params.reach * float(np.median(others.min(axis=1))) if self.params.sigma == "nearest" else 0.0
+        return near or float(np.median(others)) or 1.0  # all models equal: any scale will do
 
     def _alpha(self, state: State, slopes: Matrix) -> float:
         params = self.params
-        given = Schedule.parse("fedamp.alpha", params.alpha, ("auto", "bound", "theorem"))
+        given = Schedule.parse("fedamp.alpha", params.alpha, ALPHAS)
         if given is not None:
             return given.at(state.step - 1)
         if params.alpha == "theorem":
             return float(params.lam) / sqrt(self.config.rounds)
         bound = (len(slopes) - 1) / state.sigma
-        return params.share / (bound if params.alpha == "bound" else float(slopes.sum(axis=1).max()) or bound)
+        return params.share / (bound if params.alpha == "auto" else float(slopes.sum(axis=1).max()) or bound)
 
 
 def convex(others: Matrix, min_self: float = 0.0) -> Matrix:

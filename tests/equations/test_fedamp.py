@@ -16,7 +16,7 @@ from fedsim.errors import ConfigError
 from fedsim.files import read_npz
 from fedsim.matrices import matrix_files
 from fedsim.record import read_events
-from fedsim.similarity import squared_distances
+from fedsim.similarity import off_diagonal, squared_distances
 from partitions.silo import client_data
 from strategies.attention import ATTENTIONS
 from strategies.fedamp import FedAMP, convex
@@ -46,18 +46,18 @@ def test_three_clients_by_hand() -> None:
 
 
 def test_a_tiny_scale_mixes_inside_pairs_only() -> None:
-    xi, state = mixed("fedamp", PAIRS, sigma="1e-3", share=0.5)
+    xi, state = mixed("fedamp", PAIRS, sigma="1e-3", alpha="tight", share=0.5)
     np.testing.assert_allclose(xi, np.kron(np.eye(2), np.full((2, 2), 0.5)))
     np.testing.assert_allclose(state.clouds, PAIRS)
 
 
 def test_a_huge_scale_mixes_everyone_alike() -> None:
-    xi, _ = mixed("fedamp", PAIRS, sigma="1e9", alpha="bound")
+    xi, _ = mixed("fedamp", PAIRS, sigma="1e9", alpha="auto")
     np.testing.assert_allclose(xi, np.full((4, 4), 0.3) + np.diag([0.1 - 0.3] * 4), rtol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("alpha", ["auto", "bound"])
+@pytest.mark.parametrize("alpha", ["auto", "tight"])
 def test_rows_are_convex_and_do_not_depend_on_the_scale_of_the_models(attention: str, alpha: str) -> None:
     models = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
     xi, state = mixed("fedamp", models, attention=attention, alpha=alpha)
@@ -66,10 +66,14 @@ def test_rows_are_convex_and_do_not_depend_on_the_scale_of_the_models(attention:
     assert (xi >= 0).all()
     assert np.diagonal(xi).min() >= 0.1 - 1e-9
     np.testing.assert_allclose(xi, large, rtol=1e-4)
-    nearest = np.sort(squared_distances(state.models), axis=1)[:, 1]
-    assert state.sigma == pytest.approx(2 * np.median(nearest))
-    if alpha == "auto":
+    assert state.sigma == pytest.approx(np.median(off_diagonal(squared_distances(state.models))))
+    if alpha == "tight":
         assert np.diagonal(xi).min() == pytest.approx(0.1)
+
+
+def test_the_scale_may_come_from_the_nearest() -> None:
+    _, state = mixed("fedamp", np.array([[0.0], [1.0], [10.0], [13.0]], np.float32), sigma="nearest", reach=3.0)
+    assert state.sigma == pytest.approx(3 * np.median([1, 1, 9, 9]))
 
 
 def test_too_large_a_step_is_scaled_down_and_told() -> None:
