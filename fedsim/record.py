@@ -140,9 +140,8 @@ class Record:
 
     def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
-        self._event(
-            {"kind": "end", "round": self.config.rounds, "seconds": self.seconds, "in_flight": list(self._out.values())}
-        )
+        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted}
+        self._event({"kind": "end", "round": self.config.rounds, "seconds": self.seconds, **rest})
         summary = self.summary(sha256)
         if self.folder is not None:
             if model is not None:
