@@ -6,7 +6,7 @@ import time
 import tracemalloc
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from benchmarks.row import Row
 from fedsim.config import RunConfig

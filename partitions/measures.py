@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 from scipy.sparse.linalg import svds
 from scipy.spatial.distance import pdist, squareform
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from fedsim.errors import ConfigError, unknown
 from partitions.split import Clusters

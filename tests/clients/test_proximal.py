@@ -29,7 +29,7 @@ def test_the_gradient_is_that_of_the_penalty(small: Callable[..., RunConfig]) ->
     adjust(parameters)
     got = np.concatenate([p.grad.reshape(-1).numpy() for p in parameters if p.grad is not None])
 
-    def penalty(x: np.ndarray) -> float:  # type: ignore[type-arg]
+    def penalty(x: np.ndarray) -> float:
         return weight / 2 * float(((x.astype(np.float64) - anchor) ** 2).sum())
 
     for index in (0, 17, 300):

@@ -73,7 +73,7 @@ def test_the_hook_changes_the_gradient(small: Callable[..., RunConfig]) -> None:
     start = task.initial()
 
     def stop(parameters: object) -> None:
-        for parameter in parameters:  # type: ignore[attr-defined]
+        for parameter in parameters:
             parameter.grad.zero_()
 
     assert np.array_equal(task.fit(start, np.random.default_rng(0), lesson=one_step(stop)).model, start)

@@ -28,7 +28,7 @@ class State:
 
 
 def point(step: int) -> Checkpoint:
-    state = State(np.arange(3, dtype=np.float32), {4: Inner(np.eye(2), None)}, [(1, 0.5)], np.int64(7))  # type: ignore[arg-type]
+    state = State(np.arange(3, dtype=np.float32), {4: Inner(np.eye(2), None)}, [(1, 0.5)], np.int64(7))
     memories = {0: Memory({"model": np.ones(2, np.float32)}, {"alpha": 0.25})}
     job = Job(3, 2, Downlink({"model": np.ones(2, np.float32)}))
     flight = Flight(

@@ -90,7 +90,7 @@ def run(answer: Callable[[Job], Answer | Failure] = good, delays: Stragglers | N
     server, courier, everyone = Counter(), Courier(answer), fleet(config.clients)
     record = Record(None, config, "test")
     record.begin(everyone)
-    clock = VirtualClock(courier)  # type: ignore[arg-type]
+    clock = VirtualClock(courier)
     Loop(server, everyone, pace, clock, delays or stragglers, config, record).run(0)
     return Ran(server, courier, record, clock)
 
@@ -180,7 +180,7 @@ def test_when_nobody_is_there_the_server_waits_for_a_return() -> None:
 
 
 def test_the_virtual_clock_orders_by_finish_time_then_client() -> None:
-    clock = VirtualClock(Courier(good))  # type: ignore[arg-type]
+    clock = VirtualClock(Courier(good))
     durations = {0: 5.0, 1: 2.0, 2: 2.0}
     clock.send([Job(c, 0, Downlink(), fate=Fate(durations[c])) for c in (0, 2, 1)])
     assert not clock.due
@@ -190,7 +190,7 @@ def test_the_virtual_clock_orders_by_finish_time_then_client() -> None:
 
 
 def test_the_virtual_clock_stops_at_a_deadline() -> None:
-    clock = VirtualClock(Courier(good))  # type: ignore[arg-type]
+    clock = VirtualClock(Courier(good))
     clock.send([Job(0, 0, Downlink(), fate=Fate(5.0))])
     assert clock.next(3.0) is None
     assert clock.now == 3.0
@@ -199,7 +199,7 @@ def test_the_virtual_clock_stops_at_a_deadline() -> None:
 
 
 def test_evaluations_take_no_time_and_come_first() -> None:
-    clock = VirtualClock(Courier(good))  # type: ignore[arg-type]
+    clock = VirtualClock(Courier(good))
     clock.send([Job(0, 0, Downlink()), Job(5, 0, Downlink(), train=False)])
     first = clock.next(None)
     assert first is not None

@@ -8,18 +8,18 @@ from fedsim.vector import BLOCK
 
 
 @pytest.fixture
-def rows() -> np.ndarray:  # type: ignore[type-arg]
+def rows() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((5, 2 * BLOCK + 3)).astype(np.float32)
 
 
-def test_products_of_all_pairs(rows: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_products_of_all_pairs(rows: np.ndarray) -> None:
     wide = rows.astype(np.float64)
     np.testing.assert_allclose(gram(rows), wide @ wide.T, rtol=1e-12)
     shifted = wide - wide[1]
     np.testing.assert_allclose(gram(rows, origin=rows[1]), shifted @ shifted.T, rtol=1e-12, atol=1e-9)
 
 
-def test_distances_of_all_pairs(rows: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_distances_of_all_pairs(rows: np.ndarray) -> None:
     wide = rows.astype(np.float64)
     expected = [[((a - b) ** 2).sum() for b in wide] for a in wide]
     np.testing.assert_allclose(squared_distances(rows), expected, rtol=1e-12)
@@ -34,7 +34,7 @@ def test_close_models_far_from_the_origin_are_told_apart() -> None:
     assert found[0, 2] == 0
 
 
-def test_cosines_of_all_pairs(rows: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_cosines_of_all_pairs(rows: np.ndarray) -> None:
     rows[2] = -3 * rows[0]
     rows[4] = 0
     found = cosines(gram(rows))

@@ -65,7 +65,7 @@ def test_flower_reads_our_arrays_and_we_read_its() -> None:
         (Uplink({"delta": np.array([1, np.nan, 3], np.float32)}, 1), "NaN"),
         (Uplink({"delta": np.array([1, np.inf, -np.inf], np.float32)}, 1), "infinite"),
         (Uplink({"delta": MODEL, "extra": np.array([np.nan], np.float32)}, 1), "'extra'"),
-        (Uplink({"delta": MODEL.astype(np.float64)}, 1), "float64"),  # type: ignore[dict-item]
+        (Uplink({"delta": MODEL.astype(np.float64)}, 1), "float64"),
         (Uplink({"delta": MODEL}, 0), "0 examples"),
     ],
 )
