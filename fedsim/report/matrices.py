@@ -15,6 +15,7 @@ from fedsim.files import read_npz
 from fedsim.matrices import matrix_files
 from fedsim.report.figures import COLOURS, LINES
 from fedsim.report.runs import Run
+from fedsim.similarity import off_diagonal
 
 Matrix = NDArray[np.float64]
 COLUMNS = 4  # rounds side by side
@@ -65,14 +66,11 @@ def matrix_figure(run: Run, path: Path, rounds: Sequence[int] | None = None) -> 
     return True
 
 
-def others(matrix: Matrix) -> Matrix:
-    """The entries off the diagonal."""
-    return np.asarray(matrix[~np.eye(len(matrix), dtype=bool)])
-
-
 def _range(matrices: Sequence[Matrix]) -> tuple[float, float]:
     """One colour scale for all rounds; it needs some length even if all clients are alike."""
-    entries = np.concatenate([others(matrix) for matrix in matrices]) if len(matrices[0]) > 1 else np.zeros(1)
+    entries = (
+        np.concatenate([off_diagonal(matrix).ravel() for matrix in matrices]) if len(matrices[0]) > 1 else np.zeros(1)
+    )
     low, high = float(np.nanmin(entries)), float(np.nanmax(entries))
     return low, max(high, low + 1e-9)
 
@@ -92,9 +90,9 @@ def _means(axes: Axes, found: dict[int, dict[str, Matrix]], names: Sequence[str]
     """Each matrix lasts until the next one was recorded."""
     rounds = list(found)
     for index, name in enumerate(names):
-        values = [float(np.mean(others(found[number][name]))) for number in rounds]
-        style = {"color": COLOURS[index % len(COLOURS)], "linestyle": LINES[index % len(LINES)], "label": name}
-        axes.plot(rounds, values, marker="o", markersize=4, **style)  # type: ignore[arg-type]
+        values = [float(np.mean(off_diagonal(found[number][name]))) for number in rounds]
+        colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
+        axes.plot(rounds, values, marker="o", markersize=4, color=colour, linestyle=line, label=name)
     axes.set(xlabel="round", ylabel="mean over pairs", title="mean between different clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
