@@ -169,9 +169,9 @@ def _parse_once(items: tuple[tuple[str, Scalar], ...]) -> RunConfig:
     return parse(dict(items))
 
 
-def read(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:
-    """A TOML file (optional) and `k=v` overrides -> RunConfig."""
-    return parse({**(_read_toml(path) if path else {}), **assignments(overrides)})
+def read(path: Path | None, overrides: Iterable[str] = (), defaults: Mapping[str, Scalar] | None = None) -> RunConfig:
+    """A TOML file (optional) and `k=v` overrides -> RunConfig; `defaults` are for keys that neither sets."""
+    return parse({**(defaults or {}), **(_read_toml(path) if path else {}), **assignments(overrides)})
 
 
 def assignments(pairs: Iterable[str]) -> dict[str, Scalar]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedsim import config as configs
 from fedsim.commands.run import conclude
+from fedsim.config import RunConfig
 from fedsim.engine.launch import ENGINES, launch
 from fedsim.errors import ConfigError
 from fedsim.record import read_manifest
@@ -20,13 +21,18 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    manifest = read_manifest(args.run)
-    if manifest["status"] == "finished":
-        raise ConfigError(f"{args.run} is finished: there is nothing to resume")
-    engine = args.engine or manifest["engine"]
+    config, before = unfinished(args.run)
+    engine = args.engine or before
     if engine not in ENGINES:
         raise ConfigError(f"{args.run} ran on {engine}; choose --engine {' or '.join(ENGINES)} to go on here")
-    config = configs.parse({**manifest["config"], "out": str(args.run), "resume": True})
     launch(config, engine, args.ray_address)
     conclude(args.run)
     return 0
+
+
+def unfinished(folder: Path) -> tuple[RunConfig, str]:
+    """How to go on with the run in this folder, and the engine it ran on."""
+    manifest = read_manifest(folder)
+    if manifest["status"] == "finished":
+        raise ConfigError(f"{folder} is finished: there is nothing to resume")
+    return configs.parse({**manifest["config"], "out": str(folder), "resume": True}), manifest["engine"]

@@ -1,0 +1,307 @@
+"""What an operator does with a federation: bring it up, look at it, run on it, read its logs, take it down.
+
+Every machine has a home folder. `up` puts there what it needs and nothing else: the server gets its certificate and key, a
+node its own key, everyone the authority's certificate, and a server.json or node.json that says what to run. The agent on
+each machine does the rest (see `deploy.agent`).
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from deploy import pki
+from deploy.bundle import bundle
+from deploy.hosts import Host
+from deploy.inventory import Inventory, Node
+from fedsim.config import RunConfig
+from fedsim.errors import ConfigError, FedsimError
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+AT_ONCE = 16  # machines talked to at the same time
+ONLINE_PATIENCE = 120.0  # seconds for the nodes to come online
+PACKAGES = ("fedsim", "flwr")  # of the same version everywhere
+VERSIONS = (
+    "import json, platform; from importlib.metadata import version, PackageNotFoundError\n"
+    "def of(name):\n"
+    "    try: return version(name)\n"
+    "    except PackageNotFoundError: return None\n"
+    f"print(json.dumps({{name: of(name) for name in {PACKAGES!r}}}))"
+)
+
+
+class Federation:
+    """The machines of an inventory, and what is done on them."""
+
+    def __init__(self, inventory: Inventory, say: Say = print) -> None:
+        self.inventory, self.say = inventory, say
+        self.server = Host(inventory, "server", inventory.server)
+        self.nodes = {node.name: Host(inventory, node.name, node) for node in inventory.nodes}
+        self.everyone = [self.server, *self.nodes.values()]
+
+    # Up and down
+
+    def up(self, install: bool = False) -> None:
+        """Idempotent: what runs as it should is left alone, what changed is started again."""
+        self._check_keys()
+        if install:
+            self._install()
+        self._same_versions()
+        changed = self._furnish()
+        self._refuse_problems()
+        self._start(self.server, self.server in changed)
+        self._desk("ready")
+        self._register()
+        self._each(lambda host: self._start(host, host in changed), self.nodes.values())
+        self._await_online()
+
+    def down(self, purge: bool = False) -> None:
+        """Nodes first, so that they say goodbye to a server that is there."""
+
+        def end(host: Host) -> None:
+            if not self._furnished(host):
+                self.say(f"{host.name}: there is nothing to stop")
+                return
+            self.say(f"{host.name}: {host.module('deploy.agent', 'stop', '.').strip()}")
+            if purge:
+                host.run("rm", "-rf", "--", host.home, inside=False)
+                self.say(f"{host.name}: {host.home} is gone")
+
+        self._each(end, self.nodes.values())
+        end(self.server)
+
+    # Looking
+
+    def nodes_online(self) -> dict[str, Any]:
+        return {node["name"]: node for node in self._desk("nodes")}
+
+    def runs(self) -> list[Any]:
+        return self._desk("runs")
+
+    def agents(self) -> dict[str, str]:
+        """What each machine says of its processes, or why it does not."""
+
+        def ask(host: Host) -> str:
+            try:
+                return ("running" if self._runs(host) else "not running") if self._furnished(host) else "not set up"
+            except FedsimError as error:
+                return str(error)
+
+        return dict(zip((h.name for h in self.everyone), self._each(ask, self.everyone), strict=True))
+
+    def examine(self, hosts: Iterable[Host], *options: str) -> dict[str, list[Any]]:
+        """What the doctor finds on these machines. Clocks are compared with ours, ports of what runs are taken."""
+
+        def visit(host: Host) -> list[Any]:
+            about = ["--home", ".", "--json", "--now", f"{time.time():.3f}"]
+            about += ["--running"] if self._runs(host) else []
+            found: list[Any] = json.loads(
+                host.run(host.python, "-m", "fedsim.cli", "doctor", *about, *options, fine=(0, 1))
+            )
+            return found
+
+        visited = list(hosts)
+        return dict(zip((host.name for host in visited), self._each(visit, visited), strict=True))
+
+    def logs(self, name: str, lines: int, follow: bool) -> Iterator[str]:
+        if name not in {host.name for host in self.everyone}:
+            raise ConfigError(f"there is no node {name!r}. Choices: {', '.join(h.name for h in self.everyone)}")
+        host = next(h for h in self.everyone if h.name == name)
+        every = ["sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log"]
+        with host.stream(*every) as lines_said:
+            yield from lines_said
+
+    # Runs
+
+    def run(self, config: RunConfig, folder: Path) -> str:
+        """From start to end; the run folder lies in `folder` then, whatever came of the run. Returns Flower's status."""
+        there = str(folder.resolve()) if not self.inventory.server.remote else f"{self.server.home}/runs/{folder.name}"
+        order = bundle(config.replace(out=there, clients=len(self.nodes)))
+        (number,) = json.loads(f"[{self.server.module('deploy.office', 'start', stdin=order)}]")
+        try:
+            return self._follow(number)
+        except KeyboardInterrupt:
+            self._desk("stop", number)
+            raise
+        finally:
+            if self.inventory.server.remote and self._is_folder(self.server, there):
+                self.server.fetch(there, folder)
+
+    def _follow(self, number: str) -> str:
+        status = "unknown"
+        with self.server.stream(self.server.python, "-m", "deploy.office", "follow", number) as lines:
+            for line in lines:
+                said = json.loads(line)
+                if isinstance(said, dict):
+                    status = said["status"]
+                elif worth_saying(said):
+                    self.say(said)
+        return status
+
+    # Steps of `up`
+
+    def _check_keys(self) -> None:
+        folder = self.inventory.secrets
+        names = [pki.CA, pki.SERVER, pki.SERVER_KEY, *(f"nodes/{name}.key" for name in self.nodes)]
+        if missing := [name for name in names if not (folder / name).exists()]:
+            raise FedsimError(
+                f"{folder / missing[0]} is missing: run `fedsim deploy init`, which makes what is not there"
+            )
+
+    def _same_versions(self) -> None:
+        ours = {name: version(name) for name in PACKAGES}
+
+        def check(host: Host) -> str | None:
+            theirs = json.loads(host.run(host.python, "-c", VERSIONS, inside=False))
+            wrong = [f"{p} {theirs[p] or 'missing'} (here: {ours[p]})" for p in PACKAGES if theirs[p] != ours[p]]
+            return (
+                f"{host.name}: {' and '.join(wrong)}; `fedsim deploy up --install` installs the same" if wrong else None
+            )
+
+        if problems := [p for p in self._each(check, self.everyone) if p]:
+            raise FedsimError("not the same versions everywhere\n" + "\n".join(problems))
+
+    def _furnish(self) -> set[Host]:
+        """Files to each machine; returns the machines where what is to run has changed."""
+        secrets, inventory = self.inventory.secrets, self.inventory
+        authority = (secrets / pki.CA).read_bytes()
+
+        def furnish(host: Host) -> Host | None:
+            if host is self.server:
+                private = {"server.key": (secrets / pki.SERVER_KEY).read_bytes()}
+                public = {"server.crt": (secrets / pki.SERVER).read_bytes(), "server.json": self._about_server()}
+            else:
+                node = next(n for n in inventory.nodes if n.name == host.name)
+                private = {"node.key": pki.node_key(secrets, node.name).read_bytes()}
+                public = {"node.json": self._about_node(node)}
+            wanted = {**private, **public, "ca.crt": authority}
+            host.run("mkdir", "-p", "-m", "700", "--", host.home, inside=False)
+            known = json.loads(host.run(host.python, "-c", DIGESTS, *wanted))
+            stale = {name: content for name, content in wanted.items() if known.get(name) != _digest(content)}
+            for name, content in stale.items():
+                host.put(name, content, private=name in private)
+            return host if stale else None
+
+        return {host for host in self._each(furnish, self.everyone) if host}
+
+    def _about_server(self) -> bytes:
+        server = self.inventory.server
+        loopback = server.host in pki.LOOPBACK
+        about = {
+            "role": "server",
+            "name": self.inventory.name,
+            "host": server.host,
+            "bind": server.bind or ("127.0.0.1" if loopback else "0.0.0.0"),
+            "fleet-port": server.fleet_port,
+            "control-port": server.control_port,
+            "ca": "ca.crt",
+            "certificate": "server.crt",
+            "key": "server.key",
+            "versions": {name: version(name) for name in PACKAGES},
+        }
+        return json.dumps(about, indent=1).encode()
+
+    def _about_node(self, node: Node) -> bytes:
+        server = self.inventory.server
+        about = {
+            "role": "node",
+            "name": node.name,
+            "superlink": f"{server.host}:{server.fleet_port}",
+            "ca": "ca.crt",
+            "key": "node.key",
+            "port": node.port,
+            "gpu": node.gpu,
+            "config": self.inventory.node_config(node),
+            "versions": {name: version(name) for name in PACKAGES},
+        }
+        return json.dumps(about, indent=1).encode()
+
+    def _refuse_problems(self) -> None:
+        problems = [
+            f"{name}: {found['told']}. {found['remedy']}"
+            for name, rows in self.examine(self.everyone).items()
+            for found in rows
+            if found["level"] == "problem"
+        ]
+        if problems:
+            raise FedsimError("the federation cannot start\n" + "\n".join(problems))
+
+    def _start(self, host: Host, changed: bool) -> None:
+        if changed and self._runs(host):
+            host.module("deploy.agent", "stop", ".")
+            self.say(f"{host.name}: stopped, to start again as the inventory says now")
+        self.say(f"{host.name}: {host.module('deploy.agent', 'start', '.').strip()}")
+
+    def _runs(self, host: Host) -> bool:
+        return host.module("deploy.agent", "status", ".").strip() == "running"
+
+    def _register(self) -> None:
+        keys = {name: pki.node_public(self.inventory.secrets, name).read_text() for name in self.nodes}
+        for row in self._desk("register", stdin=json.dumps(keys).encode()):
+            if "registered" in row:
+                self.say(f"server: the key of {row['registered']} is registered")
+            else:
+                self.say(f"server: a former key of {row['struck'] or 'a node'} is struck out")
+
+    def _await_online(self) -> None:
+        deadline, seen = time.monotonic() + ONLINE_PATIENCE, set[str]()
+        while len(seen) < len(self.nodes):
+            online = {name for name, node in self.nodes_online().items() if node["status"] == "online"} & set(
+                self.nodes
+            )
+            for name in sorted(online - seen):
+                self.say(f"{name}: online ({len(seen) + 1} of {len(self.nodes)})")
+                seen.add(name)
+            if time.monotonic() > deadline:
+                late = sorted(set(self.nodes) - seen)
+                raise FedsimError("\n".join(self._why_offline(name) for name in late))
+
+    def _why_offline(self, name: str) -> str:
+        where = f"{self.inventory.server.host}:{self.inventory.server.fleet_port}"
+        rows = self.examine([self.nodes[name]], "--reach")[name]
+        told = [f"{found['told']}. {found['remedy']}" for found in rows if found["level"] == "problem"]
+        reason = told[0] if told else f"it can reach {where}; see `fedsim deploy logs {name}`"
+        return f"{name}: not online after {ONLINE_PATIENCE:.0f} s: {reason}"
+
+    def _install(self) -> None:
+        from deploy.install import install
+
+        self._each(lambda host: self.say(f"{host.name}: {install(host)}"), self.everyone)
+
+    # How it is done
+
+    def _desk(self, verb: str, *arguments: str, stdin: bytes = b"") -> list[Any]:
+        answers = self.server.module("deploy.office", verb, *arguments, stdin=stdin)
+        return [json.loads(line) for line in answers.splitlines()]
+
+    def _furnished(self, host: Host) -> bool:
+        return self._is_folder(host, host.home)
+
+    def _is_folder(self, host: Host, path: str) -> bool:
+        return host.run("sh", "-c", 'test -d "$0" && echo yes || true', path, inside=False).strip() == "yes"
+
+    def _each(self, do: Callable[[Host], T], hosts: Iterable[Host]) -> Sequence[T]:
+        """On all machines at once; the first problem is raised when all are done."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [future.result() for future in [pool.submit(do, host) for host in hosts]]
+
+
+DIGESTS = (
+    "import hashlib, json, pathlib, sys\n"
+    "paths = [pathlib.Path(name) for name in sys.argv[1:]]\n"
+    "print(json.dumps({str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p.exists()}))"
+)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def worth_saying(line: str) -> bool:
+    """Flower's own remarks are for its logs; what the ServerApp prints is for the user."""
+    return bool(line.strip()) and "INFO" not in line[:12]

@@ -1,0 +1,46 @@
+"""The same fedsim on another machine: a wheel of this one, into a virtual environment of its own."""
+
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from importlib.metadata import distribution, version
+from pathlib import Path, PurePosixPath
+
+from deploy.hosts import Host
+from fedsim.errors import FedsimError
+
+PATIENCE = 1800.0  # torch is large and lines are slow
+
+
+def install(host: Host) -> str:
+    """Makes the environment if it is not there, then installs; pip leaves alone what fits already."""
+    wheel = _wheel()
+    environment = str(PurePosixPath(host.python).parent.parent)
+    host.run(
+        "sh", "-c", 'test -x "$0" || python3 -m venv "$1"', host.python, environment, inside=False, timeout=PATIENCE
+    )
+    host.put(wheel.name, wheel.read_bytes())
+    pinned = [f"flwr[simulation]=={version('flwr')}"]
+    pip = [host.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    host.run(*pip, "--upgrade", *pinned, f"./{wheel.name}", timeout=PATIENCE)
+    host.run(*pip, "--no-deps", "--force-reinstall", f"./{wheel.name}", timeout=PATIENCE)
+    return f"installed {wheel.name}"
+
+
+@cache
+def _wheel() -> Path:
+    """Built from the source this fedsim runs from."""
+    source = Path(__file__).parent.parent
+    if not (source / "pyproject.toml").exists():
+        raise FedsimError(
+            f"fedsim {distribution('fedsim').version} was not installed from its source here, so there is nothing to "
+            "install elsewhere: install the same version there by hand"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="fedsim-wheel-"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FedsimError(f"no wheel of fedsim could be built: {done.stderr.strip().splitlines()[-1]}")
+    (wheel,) = folder.glob("*.whl")
+    return wheel

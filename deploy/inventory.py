@@ -1,0 +1,174 @@
+"""The inventory: one file that says which machines make up a federation, and how to reach each of them."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsim.config import Scalar, build
+from fedsim.errors import ConfigError, unknown
+
+FILE = "federation.toml"
+NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+VENV = ".fedsim/venv"  # on a machine reached by ssh, below the login folder
+NODE_KEYS = ("partition-id", "data", "device", "state-dir")  # of a node's configuration, set by keys of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where something runs and how commands get there: on this machine, by ssh, or through any other command."""
+
+    host: str = "127.0.0.1"  # the address others know it by
+    ssh: str = ""  # what you would type after `ssh`: user@host, options included; empty: not by ssh
+    via: str = ""  # any other command that runs its arguments there: "ip netns exec b", "docker exec -i c"
+    python: str = ""  # a Python with fedsim, or the folder of its virtual environment
+    home: str = ""  # folder for keys, logs and state
+
+    def __post_init__(self) -> None:
+        if self.ssh and self.via:
+            raise ConfigError(f"{self.host}: give either ssh or via, not both")
+
+    @property
+    def remote(self) -> bool:
+        """Whether its files may be other ones than ours."""
+        return bool(self.ssh or self.via)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server(Machine):
+    fleet_port: int = 9092  # nodes connect here: gRPC with TLS
+    control_port: int = 8000  # commands and the ServerApp, on the server's own loopback alone
+    names: tuple[str, ...] = ()  # further names and addresses that its certificate is valid for
+    bind: str = ""  # address to listen on; empty: every one, or loopback if the host is there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node(Machine):
+    name: str = ""
+    partition_id: int = -1  # the stable client id; -1: the node's place in the file
+    data: str = ""  # an .npz file or an image folder on that machine; empty: its share of the run's dataset
+    device: str = "auto"  # auto | cpu | cuda | cuda:N
+    gpu: str = ""  # GPUs this node may see (CUDA_VISIBLE_DEVICES); empty: all
+    port: int = 9094  # between the SuperNode and its executor, on loopback; one per node on a machine
+    config: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # further node configuration
+
+
+@dataclass(frozen=True)
+class Inventory:
+    name: str
+    server: Server
+    nodes: tuple[Node, ...]
+    folder: Path  # of the file; certificates and keys lie beside it
+
+    @property
+    def secrets(self) -> Path:
+        return self.folder / "secrets"
+
+    def home(self, name: str, machine: Machine) -> str:
+        """Of the server or of a node: beside the inventory on this machine, below the login folder elsewhere."""
+        if machine.home:
+            return machine.home
+        return f".fedsim/{self.name}/{name}" if machine.ssh else str(self.folder / "homes" / name)
+
+    def node_config(self, node: Node) -> dict[str, Scalar]:
+        """What the SuperNode tells its ClientApp."""
+        own: dict[str, Scalar] = {"partition-id": node.partition_id, "num-partitions": len(self.nodes)}
+        own |= {"data": node.data} if node.data else {}
+        return {**own, "device": node.device, "state-dir": "state", **node.config}
+
+
+def read(path: Path) -> Inventory:
+    try:
+        tree = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}. `fedsim deploy init` writes one") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    if strange := sorted(set(tree) - {"name", "server", "node"}):
+        unknown(f"key in {path}", strange[0], ("name", "server", "node"))
+    nodes = [_node(place, dict(values)) for place, values in enumerate(tree.get("node", []))]
+    server = build(Server, _joined(tree.get("server", {})), "server")
+    inventory = Inventory(str(tree.get("name", "federation")), server, tuple(nodes), path.parent.resolve())
+    _check(inventory, path)
+    return inventory
+
+
+def _node(place: int, values: dict[str, Any]) -> Node:
+    config = values.pop("config", {})
+    if taken := [key for key in NODE_KEYS if key in config]:
+        raise ConfigError(f"node {values.get('name', place)}: set {taken[0]} beside config, not inside it")
+    node = build(Node, {"partition-id": place, **_joined(values)}, "node", {"config": config})
+    if not NAME.fullmatch(node.name):
+        raise ConfigError(f"node {place} has the name {node.name!r}: use small letters, digits and dashes")
+    return node
+
+
+def _joined(values: Mapping[str, Any]) -> dict[str, Scalar]:
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
+
+
+def _check(inventory: Inventory, path: Path) -> None:
+    if not NAME.fullmatch(inventory.name):
+        raise ConfigError(f"{path}: the name {inventory.name!r} must be of small letters, digits and dashes")
+    if not inventory.nodes:
+        raise ConfigError(f"{path} lists no node: add a [[node]], or run `fedsim deploy init --add-node NAME`")
+    _distinct("name", [node.name for node in inventory.nodes], path)
+    _distinct("partition-id", [node.partition_id for node in inventory.nodes], path)
+    places = [(node.ssh or node.via or "this machine", node.port) for node in inventory.nodes]
+    _distinct("machine and port", places, path)
+    for node in inventory.nodes:
+        if not 0 <= node.partition_id < len(inventory.nodes):
+            highest = len(inventory.nodes) - 1
+            raise ConfigError(
+                f"{path}: node {node.name} has partition-id {node.partition_id}; 0 to {highest} are needed"
+            )
+        if node.name == "server":
+            raise ConfigError(f"{path}: a node cannot be called server")
+
+
+def _distinct(what: str, values: list[Any], path: Path) -> None:
+    twice = {str(value) for value in values if values.count(value) > 1}
+    if twice:
+        raise ConfigError(f"{path}: two nodes have the same {what}, {min(twice)}")
+
+
+TEMPLATE = """\
+# A federation: one server, and the nodes that train. `fedsim deploy up` starts it, `fedsim deploy run` runs on it.
+# Commands reach a machine by ssh (what you would type after `ssh`), or through any other command that runs its
+# arguments there (via = "docker exec -i box"), or not at all: then it is this machine.
+
+name = "{name}"
+
+[server]
+host = "{host}"             # the address nodes connect to; the certificate is made for it
+# names = ["fl.example.org"]      # further names and addresses of the server
+# ssh = "fed@fl.example.org"      # empty: the server is this machine
+# python = "/opt/fedsim"          # a Python with fedsim, or its virtual environment (by ssh: ~/.fedsim/venv)
+# home = "/var/lib/fedsim"        # keys, logs, runs (by ssh: ~/.fedsim/{name}/server)
+fleet-port = 9092               # nodes connect here: gRPC, TLS, by registered keys only
+control-port = 8000             # for the server's own commands, on its loopback alone
+"""
+
+NODE_TEMPLATE = """
+[[node]]
+name = "{name}"
+# host = "192.0.2.7"              # for your eyes; nodes call the server, never the other way round
+# ssh = "fed@hospital.example.org"
+# python = "/opt/fedsim"
+# data = "/data/silo.npz"         # its own data (or an image folder); empty: its share of the run's dataset
+partition-id = {id}                # the client id, the same for ever
+device = "auto"                 # auto | cpu | cuda | cuda:N
+# gpu = "0"                       # which GPUs it may see
+port = {port}                     # on its loopback; one per node on a machine
+# config = {{ ward = "b" }}         # further node configuration
+"""
+
+
+def template(name: str, host: str, nodes: int) -> str:
+    return TEMPLATE.format(name=name, host=host) + "".join(node_template(f"node-{i}", i) for i in range(nodes))
+
+
+def node_template(name: str, place: int) -> str:
+    return NODE_TEMPLATE.format(name=name, id=place, port=9094 + place)

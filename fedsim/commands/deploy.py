@@ -1,0 +1,138 @@
+"""`fedsim deploy`: a real federation, from an inventory file to a run on many machines."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsim import config as configs
+from fedsim import session
+from fedsim.commands.resume import unfinished
+from fedsim.commands.run import add_config, conclude
+from fedsim.errors import ConfigError, FedsimError
+from fedsim.record import new_folder
+
+if TYPE_CHECKING:
+    from deploy.federation import Federation
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = commands.add_parser("deploy", help="a real federation on many machines")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, handler: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+        found: argparse.ArgumentParser = verbs.add_parser(name, help=about)
+        found.add_argument("--dir", type=Path, default=Path(), help="folder of federation.toml (default: this one)")
+        found.set_defaults(handler=handler)
+        return found
+
+    begin = verb("init", _init, "write federation.toml, certificates and keys; keeps what is there")
+    begin.add_argument("--name", default="federation", help="of the federation (default: %(default)s)")
+    begin.add_argument("--host", default="127.0.0.1", help="address of the server (default: %(default)s)")
+    begin.add_argument("--nodes", type=int, default=2, help="how many nodes to start with (default: %(default)s)")
+    begin.add_argument("--add-node", action="append", default=[], metavar="NAME", help="one more node")
+    begin.add_argument("--rotate", action="store_true", help="renew the server's certificate and every node's key")
+
+    up = verb("up", _up, "start the server and the nodes, and wait until they are online")
+    up.add_argument("--install", action="store_true", help="first install this fedsim on machines that lack it")
+
+    status = verb("status", _status, "nodes, since when online, the current run, traffic")
+    status.add_argument("--json", action="store_true", help="as data")
+    status.add_argument("--doctor", action="store_true", help="examine every machine")
+
+    run = verb("run", _run, "run on the federation; the run folder comes here")
+    add_config(run)
+    run.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
+    run.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run of this federation that was stopped")
+
+    logs = verb("logs", _logs, "what the processes of the server or a node said")
+    logs.add_argument("node", nargs="?", default="server", help="a node's name (default: %(default)s)")
+    logs.add_argument("--lines", type=int, default=40, help="of each log (default: %(default)s)")
+    logs.add_argument("--follow", action="store_true", help="go on as they grow")
+
+    down = verb("down", _down, "stop every process of the federation")
+    down.add_argument(
+        "--purge", action="store_true", help="and remove its folders on every machine, with what nodes kept"
+    )
+
+    render = verb("render", _render, "the same federation for those who run things otherwise")
+    render.add_argument("kind", choices=("compose", "systemd", "kubernetes"))
+    render.add_argument("--out", type=Path, help="folder for the files (default: rendered/KIND)")
+
+
+def _federation(args: argparse.Namespace) -> "Federation":
+    from deploy.federation import Federation
+    from deploy.inventory import FILE, read
+
+    return Federation(read(args.dir / FILE), lambda line: print(line, flush=True))
+
+
+def _init(args: argparse.Namespace) -> int:
+    from deploy.setup import init
+
+    done = list[str]()
+    for line in init(args.dir, args.name, args.host, args.nodes, args.add_node, args.rotate):
+        print(line, flush=True)
+        done.append(line)
+    if not done:
+        print("everything is there already")
+    return 0
+
+
+def _up(args: argparse.Namespace) -> int:
+    federation = _federation(args)
+    federation.up(args.install)
+    print(f"{federation.inventory.name} is up: {len(federation.nodes)} nodes online")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from deploy.status import gather, show
+
+    found = gather(_federation(args), args.doctor)
+    if args.json:
+        print(json.dumps(found, indent=1))
+    else:
+        show(found, time.time())
+    return 0 if found["healthy"] else 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    federation = _federation(args)
+    nodes = len(federation.nodes)
+    if args.resume:
+        folder, (config, _) = args.resume, unfinished(args.resume)
+    else:
+        out = [f"out={args.out}"] if args.out else []
+        config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
+        folder = new_folder(config)
+    if config.clients != nodes:
+        raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
+    session.rhythm(config)  # what is impossible is refused before anything starts
+    status = federation.run(config, folder)
+    if "completed" not in status:
+        raise FedsimError(f"the run ended as {status}. Look at `fedsim deploy logs`, go on with --resume {folder}")
+    conclude(folder)
+    return 0
+
+
+def _logs(args: argparse.Namespace) -> int:
+    for line in _federation(args).logs(args.node, args.lines, args.follow):
+        print(line, flush=True)
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    _federation(args).down(args.purge)
+    return 0
+
+
+def _render(args: argparse.Namespace) -> int:
+    from deploy.inventory import FILE, read
+    from deploy.render import render
+
+    for path in render(read(args.dir / FILE), args.kind, args.out or Path("rendered") / args.kind):
+        print(path)
+    return 0
