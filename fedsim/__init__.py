@@ -1,14 +1,35 @@
 """fedsim: personalized and asynchronous federated learning on Flower. What a plug-in needs is importable from here."""
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from fedsim import registry
-from fedsim.algorithm import Algorithm, ClientBehaviour, Fit, GlobalState, GlobalStrategy, ServerStrategy, Task
-from fedsim.config import NoParams, RunConfig
-from fedsim.errors import ConfigError, FedsimError
-from fedsim.fleet import Client, Fleet
-from fedsim.payload import Arrival, Downlink, Memory, Uplink
-from fedsim.vector import Layout, Vec, weighted_mean, weighted_sum
+if TYPE_CHECKING:
+    from fedsim.algorithm import Algorithm, ClientBehaviour, Fit, GlobalState, GlobalStrategy, ServerStrategy, Task
+    from fedsim.config import NoParams, RunConfig
+    from fedsim.errors import ConfigError, FedsimError
+    from fedsim.fleet import Client, Fleet
+    from fedsim.payload import Arrival, Downlink, Memory, Uplink
+    from fedsim.vector import Layout, Vec, weighted_mean, weighted_sum
+
+# Loaded when asked for: a short command need not wait for Flower, nor a server for torch.
+_HOMES = {
+    "clients.local_sgd": ("LocalSGD",),
+    "fedsim.algorithm": (
+        "Algorithm",
+        "ClientBehaviour",
+        "Fit",
+        "GlobalState",
+        "GlobalStrategy",
+        "ServerStrategy",
+        "Task",
+    ),
+    "fedsim.config": ("NoParams", "RunConfig"),
+    "fedsim.errors": ("ConfigError", "FedsimError"),
+    "fedsim.fleet": ("Client", "Fleet"),
+    "fedsim.payload": ("Arrival", "Downlink", "Memory", "Uplink"),
+    "fedsim.vector": ("Layout", "Vec", "weighted_mean", "weighted_sum"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Algorithm",
@@ -37,7 +58,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`LocalSGD`, the base of client halves, brings torch; it is loaded by those who ask for it."""
-    if name == "LocalSGD":
-        return registry.load("clients.local_sgd:LocalSGD")
-    raise AttributeError(f"module 'fedsim' has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fedsim' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
