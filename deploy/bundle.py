@@ -31,8 +31,8 @@ clientapp = "fedsim_run.client:app"
 
 
 def bundle(config: RunConfig) -> bytes:
-    """TOML writes text, numbers and truth as JSON does."""
-    lines = "\n".join(f"{_key(key)} = {json.dumps(value)}" for key, value in config.flat().items())
+    """TOML writes text, numbers and truth as JSON does; a quoted key may hold a dot."""
+    lines = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in config.flat().items())
     files = {
         "pyproject.toml": PROJECT.format(version=version("fedsim"), config=lines).encode(),
         "fedsim_run/__init__.py": b'"""A run of fedsim."""\n',
@@ -40,8 +40,3 @@ def bundle(config: RunConfig) -> bytes:
         "fedsim_run/client.py": APP.format(module="client_app").encode(),
     }
     return build_fab_from_files(files)[0]
-
-
-def _key(name: str) -> str:
-    section, dot, key = name.rpartition(".")
-    return f'"{section}".{json.dumps(key)}' if dot else key

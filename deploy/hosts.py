@@ -59,15 +59,15 @@ class Host:
     @contextmanager
     def stream(self, *command: str) -> Iterator[Iterator[str]]:
         """The lines a command prints, while it runs."""
-        process = subprocess.Popen(
-            self.command(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
-        )
-        try:
+        words = self.command(command)
+        with subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
+        ) as process:
             assert process.stdout is not None
-            yield (line.rstrip("\n") for line in process.stdout)
-        finally:
-            process.terminate()
-            process.wait()
+            try:
+                yield (line.rstrip("\n") for line in process.stdout)
+            finally:
+                process.terminate()
 
     def command(self, command: Sequence[str], inside: bool = True) -> list[str]:
         """The words that run `command` there."""

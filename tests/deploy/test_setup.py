@@ -1,0 +1,105 @@
+"""Certificates and keys: made once, kept, renewed when asked; private ones private."""
+
+import ssl
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from deploy import pki
+from deploy.inventory import read
+from deploy.setup import init
+from fedsim.errors import ConfigError
+
+
+def make(folder: Path, *, host: str = "127.0.0.1", nodes: int = 2, add: list[str] | None = None, rotate: bool = False):  # type: ignore[no-untyped-def]
+    return list(init(folder, "lab", host, nodes, add or [], rotate))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
+    assert make(tmp_path)
+    before = content(tmp_path)
+    assert make(tmp_path) == []
+    assert content(tmp_path) == before
+
+
+def test_private_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    make(tmp_path)
+    private = list((tmp_path / "secrets").rglob("*.key"))
+    assert len(private) == 4  # authority, server, two nodes
+    assert {p.stat().st_mode & 0o777 for p in private} == {0o600}
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+
+
+def test_nothing_secret_is_said(tmp_path: Path) -> None:
+    told = "\n".join(make(tmp_path))
+    for key in (tmp_path / "secrets").rglob("*.key"):
+        body = key.read_text().splitlines()[1]
+        assert body not in told
+
+
+def test_the_certificate_serves_the_server_under_its_names(tmp_path: Path) -> None:
+    make(tmp_path, host="fl.example.org")
+    names = pki.names_of(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
+    assert {"fl.example.org", "localhost", "127.0.0.1"} <= names
+    verify = ["openssl", "verify", "-CAfile", str(tmp_path / "secrets" / pki.CA), "-verify_hostname", "fl.example.org"]
+    subprocess.run([*verify, str(tmp_path / "secrets" / pki.SERVER)], check=True, capture_output=True)
+    ssl.create_default_context().load_cert_chain(
+        tmp_path / "secrets" / pki.SERVER, tmp_path / "secrets" / pki.SERVER_KEY
+    )
+
+
+def test_a_new_address_gets_a_new_certificate_of_the_same_authority(tmp_path: Path) -> None:
+    make(tmp_path)
+    authority = (tmp_path / "secrets" / pki.CA).read_bytes()
+    file = tmp_path / "federation.toml"
+    file.write_text(file.read_text().replace('host = "127.0.0.1"', 'host = "198.51.100.7"', 1))
+    assert make(tmp_path) == ["renewed the server's certificate for 198.51.100.7"]
+    assert "198.51.100.7" in pki.names_of(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
+    assert (tmp_path / "secrets" / pki.CA).read_bytes() == authority
+
+
+def test_rotation_renews_everything_but_the_authority(tmp_path: Path) -> None:
+    make(tmp_path)
+    before = content(tmp_path / "secrets")
+    make(tmp_path, rotate=True)
+    after = content(tmp_path / "secrets")
+    changed = {name for name in after if before[name] != after[name]}
+    assert changed == set(after) - {"ca.crt", "ca.key", ".gitignore"}
+
+
+def test_a_node_more_and_a_node_less(tmp_path: Path) -> None:
+    make(tmp_path)
+    before = content(tmp_path / "secrets")
+    assert any("made the key of ward-3" in line for line in make(tmp_path, add=["ward-3"]))
+    assert make(tmp_path, add=["ward-3"]) == [f"node ward-3 is in {tmp_path / 'federation.toml'} already"]
+    assert [n.name for n in read(tmp_path / "federation.toml").nodes] == ["node-0", "node-1", "ward-3"]
+    after = content(tmp_path / "secrets")
+    assert {name: after[name] for name in before} == before
+    file = tmp_path / "federation.toml"
+    file.write_text(file.read_text()[: file.read_text().rindex("[[node]]")])
+    assert make(tmp_path) == ["removed the key of ward-3, which is no node any more"]
+    assert not (tmp_path / "secrets" / "nodes" / "ward-3.key").exists()
+
+
+def test_an_impossible_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="small letters"):
+        make(tmp_path, add=["Ward 3"])
+
+
+def test_an_expired_certificate_can_be_made_and_is_told_apart(tmp_path: Path) -> None:
+    make(tmp_path)
+    pki.issue_server(tmp_path / "secrets", ["127.0.0.1"], timedelta(days=-1))
+    verify = [
+        "openssl",
+        "verify",
+        "-CAfile",
+        str(tmp_path / "secrets" / pki.CA),
+        str(tmp_path / "secrets" / pki.SERVER),
+    ]
+    assert "expired" in subprocess.run(verify, capture_output=True, text=True, check=False).stderr
