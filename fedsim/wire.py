@@ -4,6 +4,7 @@ A vector travels as one Flower `Array` in the usual .npy encoding, so one model 
 encoded once per broadcast and decoded without a copy.
 """
 
+import re
 from collections.abc import Mapping
 from io import BytesIO
 from math import prod
@@ -135,9 +136,11 @@ def unpack_answer(message: Message, job: Job, expects: Mapping[str, int]) -> Ans
 
 
 def reason_of(message: Message) -> str:
-    """Why a message is an error, in one line: the last one of a traceback says it."""
-    lines = (message.error.reason or "no reason given").strip().split("\n")
-    return f"{lines[-1]} (Flower error {message.error.code})"
+    """Why a message is an error, in one line: the last one of a traceback says it, and Flower wraps it in marks."""
+    last = (message.error.reason or "no reason given").strip().split("\n")[-1]
+    if wrapped := re.fullmatch(r"<class '(?:.*\.)?(\w+)'>:<'(.*)'>", last):
+        last = ": ".join(wrapped.groups())
+    return f"{last} (Flower error {message.error.code})"
 
 
 def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, int]) -> Answer:
