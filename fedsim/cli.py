@@ -7,7 +7,7 @@ from importlib import import_module
 
 from fedsim.errors import FedsimError
 
-COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "data")
+COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "data", "doctor")
 INTERRUPTED = 130
 
 

@@ -15,6 +15,7 @@ SETTING = ["clients=2", "rounds=2", "algorithm=fedavg-ft", "model=mlr"]
 
 
 @pytest.mark.system
+@pytest.mark.timeout(600)  # two runs, every message a new process
 def test_supernodes_with_their_own_files(tmp_path: Path) -> None:
     config = configs.read(None, [*SETTING, "partition=dirichlet", f"out={tmp_path / 'inline'}"])
     launch(config, "inline")

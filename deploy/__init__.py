@@ -1,0 +1,1 @@
+"""Real federations: many machines, TLS, keys."""
