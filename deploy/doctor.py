@@ -10,6 +10,7 @@ from deploy.home import Node, Server
 from fedsim.errors import ConfigError
 
 PORTS = (8000, 9092, 9094)  # Flower's usual ones: control, fleet, SuperNode
+LOOPBACK = "127.0.0.1"  # where processes of one machine talk
 
 
 def examine(
@@ -26,6 +27,7 @@ def examine(
     running    it runs already: its ports are taken by itself
     reach      also connect to the server
     """
+    home = home.absolute()  # every line names its paths in full
     try:
         found = homes.read(home)
     except ConfigError as error:
@@ -36,7 +38,7 @@ def examine(
     part = _node(found, home) if isinstance(found, Node) else _server(found, home)
     findings += [*part, certificates.authority(found.ca)]
     if not running:
-        findings += [network.free(what, port) for what, port in _ports(found)]
+        findings += _ports(found)
     if reach:
         address = found.superlink if isinstance(found, Node) else f"{found.host}:{found.fleet_port}"
         findings.append(network.reachable(address, found.ca))
@@ -81,7 +83,7 @@ def _node(node: Node, home: Path) -> Iterator[Finding]:
         yield data.own(home / str(node.config["data"]))
     else:
         yield data.root()
-    yield machine.gpus(str(node.config.get("device", "auto")))
+    yield machine.gpus(str(node.config.get("device", "auto")), node.gpu)
     yield machine.disk("cache", data.cache())
     yield machine.disk("state", home / str(node.config.get("state-dir", "")))
     yield certificates.private_key(node.key, of_node=True)
@@ -94,7 +96,10 @@ def _server(server: Server, home: Path) -> Iterator[Finding]:
     yield from certificates.certificate(server.certificate, server.key, server.ca, server.host)
 
 
-def _ports(found: Node | Server) -> list[tuple[str, int]]:
+def _ports(found: Node | Server) -> list[Finding]:
     if isinstance(found, Node):
-        return [("port", found.port)]
-    return [("fleet-port", found.fleet_port), ("control-port", found.control_port)]
+        return [network.free("port", found.port, LOOPBACK)]
+    return [
+        network.free("fleet-port", found.fleet_port, found.bind),
+        network.free("control-port", found.control_port, LOOPBACK),
+    ]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -19,6 +19,7 @@ class Node:
     port: int  # where its ClientApps find it, on its own machine
     config: Mapping[str, Scalar]  # Flower's node-config: partition-id, data, device, state-dir
     versions: Mapping[str, str]
+    gpu: str = ""  # CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Server:
     certificate: Path
     key: Path
     versions: Mapping[str, str]
+    bind: str = ""  # the address nodes are listened for at; empty: every one
 
 
 T = TypeVar("T", Node, Server)
@@ -53,11 +55,11 @@ def read(folder: Path) -> Node | Server:
 
 def _build(kind: type[T], values: Mapping[str, Any], file: Path) -> T:
     hints = get_type_hints(kind)
-    wanted = {key_of(f.name): f.name for f in fields(kind)}
-    if missing := [key for key in wanted if key not in values]:
+    if missing := [key_of(f.name) for f in fields(kind) if f.default is MISSING and key_of(f.name) not in values]:
         raise ConfigError(f"{file} lacks {', '.join(missing)}")
     given: dict[str, Any] = {}
-    for key, name in wanted.items():
+    for name in (f.name for f in fields(kind) if key_of(f.name) in values):
+        key = key_of(name)
         value = values[key]
         if get_origin(hints[name]) is not None:
             if not isinstance(value, dict):

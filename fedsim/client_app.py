@@ -43,7 +43,8 @@ def roll_call(message: Message, context: Context) -> Message:
     except (FedsimError, OSError) as error:
         raise ConfigError(f"client {client}: {error}") from error
     labels = np.bincount(data.y_train, minlength=data.classes)
-    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), message)
+    shape = data.x_train.shape[1:]
+    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), shape, message)
 
 
 @app.query("initial")

@@ -5,7 +5,7 @@ encoded once per broadcast and decoded without a copy.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import prod
 from typing import Any, cast
@@ -181,8 +181,11 @@ def classes_of(message: Message) -> int:
     return int(cast(int, records[JOB if JOB in records else NUMBERS]["classes"]))
 
 
-def pack_presence(client: int, train: int, test: int, labels: list[int], order: Message) -> Message:
-    numbers = ConfigRecord({"client": client, "train": train, "test": test, "labels": labels})
+def pack_presence(
+    client: int, train: int, test: int, labels: list[int], shape: Sequence[int], order: Message
+) -> Message:
+    about = {"client": client, "train": train, "test": test, "labels": labels, "shape": list(shape)}
+    numbers = ConfigRecord(cast(dict[str, Any], about))
     return Message(RecordDict({NUMBERS: numbers}), reply_to=order)
 
 

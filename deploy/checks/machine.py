@@ -1,5 +1,6 @@
 """The machine itself: GPUs, Ray, disk, clock."""
 
+import json
 import os
 import re
 import shutil
@@ -8,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
 
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
@@ -19,33 +19,39 @@ from fedsim.errors import ConfigError
 
 LITTLE, TOO_LITTLE = 2e9, 2e8  # bytes of free disk space
 RAY_PATIENCE, DRIVER_PATIENCE = 120, 20  # seconds
+ASK_TORCH = (
+    "import json, torch; seen = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())];"
+    "print(json.dumps([torch.__version__, torch.version.cuda, seen]))"
+)
 START_RAY = "import ray; ray.init(num_cpus=1, include_dashboard=False); ray.get(ray.remote(lambda: 0).remote())"
 
 
-def gpus(device: str = "auto") -> Finding:
-    """What torch sees beside what the driver sees; a device that a node is told to use has to be there."""
+def gpus(device: str = "auto", visible: str = "") -> Finding:
+    """What torch sees beside what the driver sees; a device that a node is told to use has to be there.
+
+    `visible` is the CUDA_VISIBLE_DEVICES the node is started with.
+    """
     try:
         kind, _, number = RunConfig(device=device).device.partition(":")
     except ConfigError as error:
         return problem("device", str(error), "correct device in the node's config")
     if kind == "cpu":
         return ok("device", "cpu")
-    try:
-        with warnings.catch_warnings(record=True):  # of an old driver; it is told in our own words
-            import torch
-
-            seen = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-            built, release = torch.version.cuda, torch.__version__
-    except Exception as error:  # a broken installation can fail in any way
-        return problem(
-            "GPUs", f"torch cannot be used: {error}", f"{sys.executable} -m pip install --force-reinstall torch"
-        )
-    driver = _driver()
-    reason, remedy = _blindness(built, release, *driver)
+    limit = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
+    asked = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ASK_TORCH], capture_output=True, text=True, env={**os.environ, **limit}
+    )
+    if asked.returncode:
+        told, remedy = _last_line(asked.stderr), f"{sys.executable} -m pip install --force-reinstall torch"
+        return problem("GPUs", f"torch cannot be used: {told}", remedy)
+    release, built, seen = json.loads(asked.stdout)
+    count, newest = _driver()
+    hidden = visible or os.environ.get("CUDA_VISIBLE_DEVICES")
+    reason, remedy = _blindness(built, count, newest, hidden)
     if kind == "cuda" and int(number or 0) >= len(seen):
         return problem("device", f"{device} was asked for, but torch {release} sees {len(seen)} GPUs: {reason}", remedy)
-    if driver[0] > len(seen):
-        return warning("GPUs", f"nvidia-smi sees {driver[0]}, torch {release} {len(seen)}: {reason}", remedy)
+    if count > len(seen) and hidden is None:
+        return warning("GPUs", f"nvidia-smi sees {count}, torch {release} {len(seen)}: {reason}", remedy)
     if seen:
         return ok("GPUs", f"{len(seen)} ({', '.join(seen)}), torch {release} for CUDA {built}")
     return ok("GPUs", "none: training runs on the CPU")
@@ -62,18 +68,21 @@ def _driver() -> tuple[int, str]:
     return len(re.findall(r"^GPU \d+:", listed.stdout, re.MULTILINE)), newest.group(1) if newest else ""
 
 
-def _blindness(built: str | None, release: str, count: int, newest: str) -> tuple[str, str]:
+def _blindness(built: str | None, count: int, newest: str, hidden: str | None) -> tuple[str, str]:
     """Why torch sees fewer GPUs than there are."""
     if count == 0:
         return "nvidia-smi lists none either", "install the NVIDIA driver, or use device=cpu"
     if built is None:
-        return f"torch {release} is built without CUDA", "install a CUDA build of torch, or use device=cpu"
-    if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return f"CUDA_VISIBLE_DEVICES={hidden} hides some", "unset or correct CUDA_VISIBLE_DEVICES"
+        return "it is built without CUDA", "install a CUDA build of torch, or use device=cpu"
     if newest and _numbers(newest) < _numbers(built):
         return (
             f"the driver runs CUDA {newest} at most, torch is built for {built}",
             f"update the NVIDIA driver, or install torch for CUDA {newest}",
+        )
+    if hidden is not None:
+        return (
+            f"CUDA_VISIBLE_DEVICES={hidden} hides the others",
+            "correct CUDA_VISIBLE_DEVICES, or choose another device",
         )
     return "the driver does not answer torch", "see whether `nvidia-smi` works for this user, then restart the driver"
 
@@ -96,11 +105,14 @@ def ray() -> Finding:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return problem("ray", f"it did not start within {RAY_PATIENCE} s", "use --engine inline, or free memory")
+        return problem("ray", f"ray did not start within {RAY_PATIENCE} s", "use --engine inline, or free memory")
     if process.returncode:
-        last = said.strip().splitlines()[-1] if said.strip() else f"exit code {process.returncode}"
-        return problem("ray", f"it does not start: {last}", "use --engine inline, or reinstall ray")
-    return ok("ray", "it starts")
+        return problem("ray", f"ray does not start: {_last_line(said)}", "use --engine inline, or reinstall ray")
+    return ok("ray", "ray starts")
+
+
+def _last_line(said: str) -> str:
+    return said.strip().rpartition("\n")[2] or "it says nothing"
 
 
 def disk(what: str, folder: Path) -> Finding:

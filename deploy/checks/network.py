@@ -10,13 +10,13 @@ from deploy.finding import Finding, Level, ok, problem, warning
 PATIENCE = 5.0  # seconds for a connection
 
 
-def free(what: str, port: int, taken: Level = "problem") -> Finding:
-    """Whether a server could listen on this port, on any address of the machine."""
+def free(what: str, port: int, address: str = "", taken: Level = "problem") -> Finding:
+    """Whether a server could listen on this port; without an address on all that the machine has."""
     what = f"{what} {port}"
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("", port))
+            probe.bind((address, port))
             probe.listen()
     except OverflowError:
         return problem(what, f"{port} is no port", "choose one from 1024 to 65535")
@@ -28,7 +28,8 @@ def free(what: str, port: int, taken: Level = "problem") -> Finding:
                 f"port {port} of this machine is in use",
                 f"stop what listens there (`ss -ltnp 'sport = :{port}'` names it) or choose another port",
             )
-        return problem(what, f"port {port} cannot be listened on: {error.strerror}", "choose a port from 1024 to 65535")
+        told = f"nothing can listen at {address}:{port}: {error.strerror}"
+        return problem(what, told, "choose an address of this machine and a port from 1024 to 65535")
     return ok(what, f"port {port} is free")
 
 
@@ -77,6 +78,7 @@ def _handshake(what: str, address: str, host: str, connection: socket.socket, ca
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:  # SSLError is one
         return problem(what, f"the CA certificate {ca} cannot be used: {error}", f"copy the federation's CA to {ca}")
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # a default of newer Pythons; gRPC is content with less
     context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC hangs up on those who do not speak HTTP/2
     try:
         with context.wrap_socket(connection, server_hostname=host) as secured:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
@@ -76,6 +77,23 @@ def test_a_relative_path_would_depend_on_who_starts_the_process(small: Small) ->
 def test_own_data_cannot_be_split(small: Small) -> None:
     line = told(small(), {"data": "/data/silo.npz"})
     assert "(/data/silo.npz), which partition=dirichlet cannot split: run with partition=own" in line
+
+
+def test_one_model_needs_one_shape_of_samples(small: Small, tmp_path: Path) -> None:
+    for client in range(4):
+        x, y = np.zeros((6, 4, 5 + (client == 2))), np.arange(6) % 2
+        np.savez(tmp_path / f"{client}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    grid = Silos(small("partition=own"), lambda client: {"data": str(tmp_path / f"{client}.npz")})
+    with pytest.raises(ConfigError, match=r"client 0 .*shape \(1, 4, 5\) but client 2 .*shape \(1, 4, 6\)"):
+        roll_call(grid, grid.config)
+
+
+def test_silos_need_not_hold_every_class(small: Small, tmp_path: Path) -> None:
+    for client in range(4):
+        x, y = np.zeros((6, 4, 5)), np.full(6, client)
+        np.savez(tmp_path / f"{client}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    summary = run(small("partition=own"), lambda client: {"data": str(tmp_path / f"{client}.npz")}, tmp_path / "run")
+    assert summary["failures"] == []
 
 
 def test_the_node_chooses_its_device(small: Small) -> None:
