@@ -7,7 +7,7 @@ from importlib import import_module
 
 from fedsim.errors import FedsimError
 
-COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "data", "deploy")
+COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "data", "deploy", "doctor")
 INTERRUPTED = 130
 
 

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,21 +31,26 @@ def straggle(message: Message, context: Context, call_next: ClientAppCallable) -
 
 app = ClientApp(mods=[straggle])
 WARM = 128  # clients whose data stays in memory
+OWN = "own"  # the partition of silos that each bring their own data
 
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Who this node is and what it holds."""
+    """Who this node is and what it holds. Whatever is wrong with its data comes out here, under the client's name."""
     client = _client_id(context)
-    data = _data(from_run_config(context.run_config), client)
+    try:
+        data = _data(_config(context), client)
+    except (FedsimError, OSError) as error:
+        raise ConfigError(f"client {client}: {error}") from error
     labels = np.bincount(data.y_train, minlength=data.classes)
-    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), message)
+    shape = data.x_train.shape[1:]
+    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), shape, message)
 
 
 @app.query("initial")
 def initial(message: Message, context: Context) -> Message:
     """The common initial model, for a server that has neither data nor torch."""
-    task = _task(from_run_config(context.run_config), _client_id(context), wire.classes_of(message))
+    task = _task(_config(context), _client_id(context), wire.classes_of(message))
     return wire.pack_initial(task.layout, task.initial(), task.initial_buffers(), message)
 
 
@@ -114,7 +120,7 @@ class Work:
 
 
 def _work(message: Message, context: Context) -> Work:
-    job, config = wire.unpack_job(message), from_run_config(context.run_config)
+    job, config = wire.unpack_job(message), _config(context)
     if job.client != _client_id(context):
         raise ConfigError(f"a job for client {job.client} reached client {_client_id(context)}")
     task = _task(config, job.client, wire.classes_of(message))
@@ -133,6 +139,25 @@ def _client_id(context: Context) -> int:
         return int(context.node_config["partition-id"])
     except KeyError:
         raise ConfigError('the node has no partition-id: start it with --node-config "partition-id=0 ..."') from None
+
+
+def _config(context: Context) -> RunConfig:
+    """The run's configuration as this node carries it out: it may bring its own data and choose its device."""
+    config, node = from_run_config(context.run_config), context.node_config
+    own = {key: str(node[key]) for key in ("data", "device") if key in node}
+    return _adapted(config, **own) if own else config
+
+
+@lru_cache(maxsize=WARM)
+def _adapted(config: RunConfig, data: str = "", device: str = "") -> RunConfig:
+    if data and not Path(data).is_absolute():
+        raise ConfigError(f"the node's data={data} must be an absolute path")
+    if data and config.partition != OWN:
+        raise ConfigError(
+            f"the node brings its own data ({data}), which partition={config.partition} cannot split: "
+            f"run with partition={OWN}, or start the node without data"
+        )
+    return config.replace(dataset=data or config.dataset, device=device or config.device)
 
 
 @lru_cache(maxsize=WARM)

@@ -25,6 +25,7 @@ class Client:
     train: int  # training samples
     test: int
     labels: tuple[int, ...]  # training samples per class
+    shape: tuple[int, ...] = ()  # of a sample: channels, height, width
 
 
 @dataclass
@@ -82,12 +83,15 @@ def muster(found: Iterable[Client], expected: int) -> list[Client]:
         raise FedsimError(f"clients={expected}, but no node answered for client {', '.join(map(str, missing))}")
     if empty := [c.id for c in clients if c.train == 0]:
         raise ConfigError(f"client {empty[0]} has no training samples: use fewer clients or another partition")
+    if other := [c for c in clients if c.shape != clients[0].shape]:
+        told = " but ".join(f"client {c.id} has samples of shape {c.shape}" for c in (clients[0], other[0]))
+        raise ConfigError(f"{told} (channels, height, width): one model needs one shape")
     return clients
 
 
 def _client(node: int, reply: Message) -> Client:
     said = wire.unpack_presence(reply)
-    return Client(said["client"], node, said["train"], said["test"], tuple(said["labels"]))
+    return Client(said["client"], node, said["train"], said["test"], tuple(said["labels"]), tuple(said["shape"]))
 
 
 def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:

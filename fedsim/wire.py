@@ -4,7 +4,8 @@ A vector travels as one Flower `Array` in the usual .npy encoding, so one model 
 encoded once per broadcast and decoded without a copy.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import prod
 from typing import Any, cast
@@ -135,9 +136,11 @@ def unpack_answer(message: Message, job: Job, expects: Mapping[str, int]) -> Ans
 
 
 def reason_of(message: Message) -> str:
-    """Why a message is an error, in one line: the last one of a traceback says it."""
-    lines = (message.error.reason or "no reason given").strip().split("\n")
-    return f"{lines[-1]} (Flower error {message.error.code})"
+    """Why a message is an error, in one line: the last one of a traceback says it, and Flower wraps it in marks."""
+    last = (message.error.reason or "no reason given").strip().split("\n")[-1]
+    if wrapped := re.fullmatch(r"<class '(?:.*\.)?(\w+)'>:<'(.*)'>", last):
+        last = ": ".join(wrapped.groups())
+    return f"{last} (Flower error {message.error.code})"
 
 
 def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, int]) -> Answer:
@@ -178,8 +181,11 @@ def classes_of(message: Message) -> int:
     return int(cast(int, records[JOB if JOB in records else NUMBERS]["classes"]))
 
 
-def pack_presence(client: int, train: int, test: int, labels: list[int], order: Message) -> Message:
-    numbers = ConfigRecord({"client": client, "train": train, "test": test, "labels": labels})
+def pack_presence(
+    client: int, train: int, test: int, labels: list[int], shape: Sequence[int], order: Message
+) -> Message:
+    about = {"client": client, "train": train, "test": test, "labels": labels, "shape": list(shape)}
+    numbers = ConfigRecord(cast(dict[str, Any], about))
     return Message(RecordDict({NUMBERS: numbers}), reply_to=order)
 
 

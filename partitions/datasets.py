@@ -1,7 +1,8 @@
 """A dataset by name: found, prepared once into memory-mapped arrays, and read by every process after that.
 
-`ROOT/NAME.npz` comes first: a file of the user's wins over any download, and is how a silo brings its own data without
-code. Then scikit-learn (digits) or torchvision. `A+B` names several datasets side by side that share their labels.
+`ROOT/NAME.npz` comes first, then a folder of images `ROOT/NAME/`: what is the user's wins over any download. Then
+scikit-learn (digits) or torchvision. An absolute path names a file or folder itself, which is how a silo brings its own
+data without code. `A+B` names several datasets side by side that share their labels.
 """
 
 import json
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedsim import registry
 from fedsim.errors import ConfigError, unknown
-from partitions import cache, sources
+from partitions import cache, images, sources
 from partitions.catalogue import Composite, Single
 from partitions.sources import Array
 from partitions.split import Indices, Labels
@@ -115,6 +116,8 @@ def data_root(given: str = "") -> Path:
 
 def find(name: str, root: str = "") -> Single | Composite:
     """What a dataset name stands for, or a refusal that lists the names and says how to bring a file."""
+    if Path(name).is_absolute():
+        return Single(name, f"the data at {name}")
     if name in registry.providers("dataset"):
         spec: Single | Composite = registry.find("dataset", name)
         return spec
@@ -123,10 +126,22 @@ def find(name: str, root: str = "") -> Single | Composite:
         for part in parts:
             find(part, root)
         return Composite(name, f"{', '.join(parts)} side by side, sharing their labels", parts, "together")
-    file = data_root(root) / f"{name}.npz"
-    if Path(name).name == name and file.is_file():
-        return Single(name, f"the file {file}")
-    return unknown("dataset", name, [f"a file {file}", *registry.names("dataset")])
+    if Path(name).name == name and (own := brought(name, data_root(root))):
+        return Single(name, f"the data at {own}")
+    return unknown("dataset", name, [f"a file {data_root(root) / name}.npz", *registry.names("dataset")])
+
+
+def brought(name: str, root: Path) -> Path | None:
+    """The user's own npz file or image folder under this name; an absolute path has to be one."""
+    if Path(name).is_absolute():
+        if not Path(name).is_file() and not images.is_folder(Path(name)):
+            raise ConfigError(
+                f"{name} is {'no image folder' if Path(name).is_dir() else 'not there'}; expected an npz file with "
+                "x_train, y_train, x_test, y_test, or a folder with train/CLASS/*.png"
+            )
+        return Path(name)
+    file, folder = root / f"{name}.npz", root / name
+    return file if file.is_file() else folder if images.is_folder(folder) else None
 
 
 def load(name: str, root: str = "", progress: Progress | None = None) -> Dataset:
@@ -168,16 +183,23 @@ def _prepared(name: str, root: Path, progress: Progress | None) -> Path:
     spec = find(name, str(root))
     if isinstance(spec, Composite):
         raise ConfigError(f"dataset {name!r} is itself made of {', '.join(spec.parts)}: name these instead")
-    file = root / f"{spec.name}.npz"
-    if file.is_file():
-        stat = file.stat()
-        origin = ["npz", str(file.resolve()), stat.st_size, stat.st_mtime_ns]
-        read: Callable[[], sources.Raw] = partial(sources.from_npz, file, spec)
+    own = brought(name, root)
+    origin: list[object]
+    read: Callable[[], sources.Raw]
+    if own is not None and own.is_file():
+        stat = own.stat()
+        origin = ["npz", str(own.resolve()), stat.st_size, stat.st_mtime_ns]
+        read = partial(sources.from_npz, own, spec)
+    elif own is not None:
+        origin = ["images", str(own.resolve()), images.traces(own)]
+        read = partial(images.from_folder, own, spec)
     elif spec.reader:
         origin, read = [spec.reader], partial(registry.load(spec.reader), spec)
     else:
-        origin, read = ["torchvision", str(root.resolve())], partial(sources.from_torchvision, spec, file)
-    folder = cache.home() / "datasets" / f"{spec.name}-{cache.key(FORMAT, spec.name, spec.mean, spec.std, *origin)}"
+        origin = ["torchvision", str(root.resolve())]
+        read = partial(sources.from_torchvision, spec, root / f"{name}.npz")
+    key = cache.key(FORMAT, spec.name, spec.mean, spec.std, *origin)
+    folder = cache.home() / "datasets" / f"{Path(name).stem}-{key}"
     return cache.once(folder, lambda empty: _write(read(), empty, progress))
 
 

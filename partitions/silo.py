@@ -12,6 +12,7 @@ from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.rng import stream
 from partitions import cache, datasets, superclusters
+from partitions.natural import OWN, everything
 from partitions.split import Indices, Share
 
 FORMAT = 1  # raise when a split draws differently: cached splits of older versions are then left alone
@@ -35,7 +36,9 @@ def dataset_of(config: RunConfig) -> datasets.Dataset:
 def client_data(config: RunConfig, client: int) -> ClientData:
     if not 0 <= client < config.clients:
         raise ConfigError(f"client {client} does not exist: the run has clients 0 to {config.clients - 1}")
-    dataset, share = dataset_of(config), _open(_folder(config), client)
+    dataset = dataset_of(config)
+    # nothing is drawn for a silo's own data, and what every other silo would hold of it need not be kept
+    share = everything(dataset.labels) if config.partition == OWN.name else _open(_folder(config), client)
     pooled = dataset.labels.pooled
 
     def images(indices: Indices) -> NDArray[np.float32]:

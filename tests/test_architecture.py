@@ -47,7 +47,7 @@ def test_only_the_apps_and_commands_reach_beyond_the_core() -> None:
             assert path.name in allowed or path.parent.name in ("commands", "report"), f"{path} imports {beyond}"
 
 
-@pytest.mark.parametrize("module", ["fedsim.server_app", "strategies.fedavg", "fedsim.cli"])
+@pytest.mark.parametrize("module", ["fedsim.server_app", "strategies.fedavg", "fedsim.cli", "deploy.doctor"])
 def test_a_server_needs_neither_torch_nor_ray(module: str) -> None:
     code = f"import sys, {module}; print([m for m in ('torch', 'ray', 'sklearn', 'torchvision') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,30 +1,72 @@
-"""`fedsim data`: fetch or prepare a dataset, so that runs find it ready."""
+"""`fedsim data`: fetch or prepare a dataset, or hand out the silos of a partition as files."""
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from fedsim import config as configs
+from fedsim.commands.run import add_config
+from fedsim.errors import ConfigError
+
+SPLIT = "split"
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("data", help="fetch or prepare a dataset")
-    parser.add_argument("name", metavar="NAME", help="a dataset of `fedsim list datasets`, or of a file ROOT/NAME.npz")
+    parser = commands.add_parser(
+        "data",
+        help="fetch or prepare a dataset, or split one into a file per client",
+        usage=f"fedsim data NAME [--root DIR]\n       fedsim data {SPLIT} [FILE.toml] [--set K=V] --out DIR",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=f"a dataset of `fedsim list datasets`, or of a file ROOT/NAME.npz or folder ROOT/NAME; `{SPLIT}`: write "
+        "what each client of a configuration holds as one npz file",
+    )
     parser.add_argument("--root", default="", metavar="DIR", help="where NAME.npz lies (default: $FEDSIM_DATA)")
+    add_config(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"`{SPLIT}`: a new folder for the files")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    if args.name == SPLIT:
+        return _split(args)
+    if args.file or args.set or args.out:
+        raise ConfigError(f"FILE.toml, --set and --out belong to `fedsim data {SPLIT}`; a dataset takes --root alone")
     from partitions.datasets import load
 
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task(f"preparing {args.name}", total=None)
-        dataset = load(args.name, args.root, lambda done, total: bar.update(task, completed=done, total=total))
+    with _bar(f"preparing {args.name}") as progress:
+        dataset = load(args.name, args.root, progress)
         samples = len(dataset.labels.pooled)
-        bar.update(task, completed=samples, total=samples)
+        progress(samples, samples)
     trains, (channels, height, width) = len(dataset.labels.train), dataset.shape
     print(f"{args.name}: {trains} training and {samples - trains} test samples, {dataset.classes} classes, ", end="")
     print(f"images {height}x{width}x{channels}")
     return 0
+
+
+def _split(args: argparse.Namespace) -> int:
+    from partitions.export import export
+
+    if args.out is None or args.root:
+        raise ConfigError(f"`fedsim data {SPLIT}` needs --out DIR, and takes data-root with --set")
+    config = configs.read(args.file, args.set)
+    with _bar(f"splitting {config.dataset}") as progress:
+        export(config, args.out, progress)
+    print(f"{config.clients} silos of {config.dataset} (partition={config.partition}): {args.out}/client-*.npz")
+    return 0
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -18,8 +18,9 @@ PATIENCE = 60  # seconds for a process to come up
 class Federation:
     """A SuperLink and its SuperNodes on loopback; leaving the context stops the process groups it started."""
 
-    def __init__(self, home: Path, nodes: int, simulation: bool = False) -> None:
-        self.home, self.nodes, self.simulation = home, nodes, simulation
+    def __init__(self, home: Path, nodes: int, simulation: bool = False, further: Sequence[str] = ()) -> None:
+        """`further`: node-config of each node besides its number."""
+        self.home, self.nodes, self.simulation, self.further = home, nodes, simulation, further or [""] * nodes
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Federation":
@@ -39,7 +40,7 @@ class Federation:
         return self
 
     def start_node(self, number: int) -> "subprocess.Popen[bytes]":
-        config = f"partition-id={number} num-partitions={self.nodes}"
+        config = f"partition-id={number} num-partitions={self.nodes} {self.further[number]}".strip()
         address = ["--superlink", f"127.0.0.1:{self.fleet_port}", "--port", str(free_port())]
         command = ["flower-supernode", "--insecure", *address, "--node-config", config]
         return self.spawn(f"supernode-{number}", command)

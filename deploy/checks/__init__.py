@@ -1,0 +1,1 @@
+"""What `fedsim doctor` looks at: one file per kind of thing. A check never raises, it tells."""
