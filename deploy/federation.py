@@ -120,7 +120,7 @@ class Federation:
 
     def run(self, config: RunConfig, folder: Path) -> str:
         """From start to end; the run folder lies in `folder` then, whatever came of the run. Returns Flower's status."""
-        there = str(folder.resolve()) if not self.inventory.server.remote else f"{self.server.home}/runs/{folder.name}"
+        there = self.place_of(folder)
         order = bundle(config.replace(out=there, clients=len(self.nodes)))
         (number,) = json.loads(f"[{self.server.module('deploy.office', 'start', stdin=order)}]")
         try:
@@ -131,6 +131,15 @@ class Federation:
         finally:
             if self.inventory.server.remote and self._is_folder(self.server, there):
                 self.server.fetch(there, folder)
+
+    def place_of(self, folder: Path) -> str:
+        """Where the server keeps the run of this folder; the same one when the run is resumed."""
+        path = str(folder.resolve())
+        return (
+            f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
+            if self.inventory.server.remote
+            else path
+        )
 
     def _follow(self, number: str) -> str:
         status = "unknown"

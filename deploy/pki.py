@@ -51,6 +51,7 @@ def create_authority(folder: Path, name: str) -> None:
         _builder(subject, subject, key, timedelta(days=365 * AUTHORITY_YEARS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(signs, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, SHA256())
     )
     write_private(folder / CA_KEY, _pem(key))
@@ -67,6 +68,8 @@ def issue_server(folder: Path, hosts: Iterable[str], lifetime: timedelta = timed
         .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, SHA256())
     )
     write_private(folder / SERVER_KEY, _pem(key))
@@ -89,10 +92,13 @@ def node_public(folder: Path, name: str) -> Path:
     return folder / "nodes" / f"{name}.pub"
 
 
-def names_of(certificate: x509.Certificate) -> set[str]:
+def names_of(certificate: x509.Certificate) -> list[str]:
     """Every name and address the certificate is valid for."""
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return {*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))}
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
 
 
 def read_certificate(path: Path) -> x509.Certificate:

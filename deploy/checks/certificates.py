@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
+from deploy import pki
 from deploy.finding import Finding, ok, problem, warning
 
 SOON = timedelta(days=30)
@@ -38,7 +39,7 @@ def certificate(path: Path, key: Path, ca: Path, host: str) -> list[Finding]:
     if isinstance(found, Finding):
         return [found]
     findings = [_validity(what, path, found)]
-    if host not in (names := _names(found)):
+    if host not in (names := pki.names_of(found)):
         told = f"{path} is for {', '.join(names) or 'no host'}, not for {host}"
         findings.append(problem(what, told, f"correct host, or {NEW_ONE}"))
     if not isinstance(signer, Finding) and not _signed(found, signer):
@@ -93,14 +94,6 @@ def _validity(what: str, path: Path, found: x509.Certificate) -> Finding:
     if last - now < SOON:
         return warning(what, f"{path} expires on {last:%Y-%m-%d}, in {(last - now).days} days", NEW_ONE)
     return ok(what, f"{path} is valid until {last:%Y-%m-%d}")
-
-
-def _names(found: x509.Certificate) -> list[str]:
-    try:
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
 
 
 def _signed(found: x509.Certificate, signer: x509.Certificate) -> bool:

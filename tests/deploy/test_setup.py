@@ -46,7 +46,7 @@ def test_nothing_secret_is_said(tmp_path: Path) -> None:
 def test_the_certificate_serves_the_server_under_its_names(tmp_path: Path) -> None:
     make(tmp_path, host="fl.example.org")
     names = pki.names_of(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
-    assert {"fl.example.org", "localhost", "127.0.0.1"} <= names
+    assert {"fl.example.org", "localhost", "127.0.0.1"} <= set(names)
     verify = ["openssl", "verify", "-CAfile", str(tmp_path / "secrets" / pki.CA), "-verify_hostname", "fl.example.org"]
     subprocess.run([*verify, str(tmp_path / "secrets" / pki.SERVER)], check=True, capture_output=True)
     ssl.create_default_context().load_cert_chain(

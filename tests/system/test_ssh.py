@@ -1,0 +1,92 @@
+"""Machines reached by ssh: a real sshd on a high loopback port, with keys of its own, started and stopped here."""
+
+import os
+import shutil
+import site as sites
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedsim.record import read_summary
+
+from .flower import BIN, await_port, free_port
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[str]:
+    """What to type after `ssh` to get in."""
+    program = shutil.which("sshd", path=f"/usr/sbin:{os.environ['PATH']}")
+    if program is None or os.geteuid() != 0:
+        pytest.fail("sshd is missing or this is not root: apt-get install openssh-server (as .ci/run does)")
+    keys, port = tmp_path / "keys", free_port()
+    keys.mkdir(mode=0o700)
+    for name in ("host", "user"):
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name)]
+        subprocess.run(make, check=True, capture_output=True)
+    shutil.copy(keys / "user.pub", keys / "authorized")
+    (keys / "known").write_text(f"[127.0.0.1]:{port} {(keys / 'host.pub').read_text()}")
+    (keys / "config").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/authorized\n"
+        f"PidFile {keys}/pid\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 50\n"
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)  # where sshd gives up its rights
+    with (keys / "log").open("wb") as log:
+        daemon = subprocess.Popen([program, "-D", "-e", "-f", str(keys / "config")], stderr=log)
+        try:
+            await_port(port)
+            yield f"-p {port} -i {keys}/user -o UserKnownHostsFile={keys}/known -o IdentitiesOnly=yes root@127.0.0.1"
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+def deploy(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(BIN / "fedsim"), "deploy", *arguments, "--dir", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+
+
+def federation(folder: Path, door: str, python: str, nodes: int = 2) -> None:
+    where = f'ssh = "{door}"\npython = "{python}"\n'
+    text = f'[server]\n{where}home = "{folder}/far/server"\nfleet-port = {free_port()}\ncontrol-port = {free_port()}\n'
+    for number in range(nodes):
+        name = f"ward-{number}"
+        text += f'[[node]]\nname = "{name}"\n{where}home = "{folder}/far/{name}"\nport = {free_port()}\n'
+    (folder / "federation.toml").write_text(text)
+    assert deploy(folder, "init").returncode == 0
+
+
+def test_a_federation_by_ssh_from_up_to_purge(door: str, tmp_path: Path) -> None:
+    """fedsim gets there as a wheel: the machine's own environment holds only what fedsim needs."""
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "needed.pth").write_text("\n".join(path for path in sites.getsitepackages()))
+    federation(tmp_path, door, str(environment))
+    try:
+        up = deploy(tmp_path, "up", "--install")
+        assert up.returncode == 0, up.stderr
+        assert "installed fedsim-" in up.stdout
+        assert list(packages.glob("fedsim-*.dist-info"))
+        run = deploy(tmp_path, "run", "--out", str(tmp_path / "run"), "--set", "rounds=2")
+        assert run.returncode == 0, run.stderr
+        assert read_summary(tmp_path / "run")["rounds"] == 2
+    finally:
+        down = deploy(tmp_path, "down", "--purge")
+    assert down.returncode == 0, down.stderr
+    assert not list((tmp_path / "far").iterdir())
+
+
+def test_a_wrong_port_and_a_wrong_key_are_named(door: str, tmp_path: Path) -> None:
+    federation(tmp_path, f"-p {free_port()} root@127.0.0.1", sys.executable)
+    refused = deploy(tmp_path, "up")
+    assert refused.returncode == 1
+    assert "server: ssh" in refused.stderr
+    assert "Connection refused" in refused.stderr
+    Path(door.split()[3] + ".pub").with_name("authorized").write_text("")
+    federation(tmp_path, door, sys.executable)
+    assert "Permission denied" in deploy(tmp_path, "up").stderr
