@@ -62,11 +62,11 @@ def commands(home: Path) -> dict[str, list[str]]:
         ]
         return {"superlink": link, "superexec": [*executor, "--superexec-auth-secret-file", SECRET]}
     about = json.loads((home / "node.json").read_text())
-    node = [sys.executable, "-m", "deploy.supernode", "--superlink", about["superlink"]]
+    node = [sys.executable, "-P", "-m", "deploy.supernode", "--superlink", about["superlink"]]
     node += ["--root-certificates", about["ca"], "--auth-supernode-private-key", about["key"]]
     node += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(about["port"])]
     node += ["--superexec-auth-secret-file", SECRET, "--node-config", _pairs(_rooted(about["config"], home))]
-    executor = [sys.executable, "-m", "deploy.executor", f"127.0.0.1:{about['port']}", SECRET]
+    executor = [sys.executable, "-P", "-m", "deploy.executor", f"127.0.0.1:{about['port']}", SECRET]
     return {"supernode": node, "executor": executor}
 
 
@@ -133,7 +133,7 @@ def start(home: Path) -> str:
         return "already running"
     with (home / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.agent", "run", str(home)],
+            [sys.executable, "-P", "-m", "deploy.agent", "run", str(home)],
             cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from deploy import pki
 from deploy.bundle import bundle
 from deploy.hosts import Host
+from deploy.install import install, wheel_of_this
 from deploy.inventory import Inventory, Node
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
@@ -57,6 +58,7 @@ class Federation:
         self._start(self.server, self.server in changed)
         self._desk("ready")
         self._register()
+        self._refuse_unreachable()
         self._each(lambda host: self._start(host, host in changed), self.nodes.values())
         self._await_online()
 
@@ -100,9 +102,13 @@ class Federation:
         def visit(host: Host) -> list[Any]:
             about = ["--home", ".", "--json", "--now", f"{time.time():.3f}"]
             about += ["--running"] if self._runs(host) else []
-            found: list[Any] = json.loads(
-                host.run(host.python, "-m", "fedsim.cli", "doctor", *about, *options, fine=(0, 1))
-            )
+            told = host.module("fedsim.cli", "doctor", *about, *options, fine=(0, 1))
+            try:
+                found: list[Any] = json.loads(told)
+            except ValueError:
+                raise FedsimError(
+                    f"{host.name}: the doctor fell ill: run `fedsim doctor --home {host.home}` there"
+                ) from None
             return found
 
         visited = list(hosts)
@@ -143,7 +149,7 @@ class Federation:
 
     def _follow(self, number: str) -> str:
         status = "unknown"
-        with self.server.stream(self.server.python, "-m", "deploy.office", "follow", number) as lines:
+        with self.server.stream(self.server.python, "-P", "-m", "deploy.office", "follow", number) as lines:
             for line in lines:
                 said = json.loads(line)
                 if isinstance(said, dict):
@@ -166,7 +172,7 @@ class Federation:
         ours = {name: version(name) for name in PACKAGES}
 
         def check(host: Host) -> str | None:
-            theirs = json.loads(host.run(host.python, "-c", VERSIONS, inside=False))
+            theirs = json.loads(host.code(VERSIONS, inside=False))
             wrong = [f"{p} {theirs[p] or 'missing'} (here: {ours[p]})" for p in PACKAGES if theirs[p] != ours[p]]
             return (
                 f"{host.name}: {' and '.join(wrong)}; `fedsim deploy up --install` installs the same" if wrong else None
@@ -190,7 +196,7 @@ class Federation:
                 public = {"node.json": self._about_node(node)}
             wanted = {**private, **public, "ca.crt": authority}
             host.run("mkdir", "-p", "-m", "700", "--", host.home, inside=False)
-            known = json.loads(host.run(host.python, "-c", DIGESTS, *wanted))
+            known = json.loads(host.code(DIGESTS, *wanted))
             stale = {name: content for name, content in wanted.items() if known.get(name) != _digest(content)}
             for name, content in stale.items():
                 host.put(name, content, private=name in private)
@@ -268,19 +274,31 @@ class Federation:
                 seen.add(name)
             if time.monotonic() > deadline:
                 late = sorted(set(self.nodes) - seen)
-                raise FedsimError("\n".join(self._why_offline(name) for name in late))
+                raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in late))
+
+    def _refuse_unreachable(self) -> None:
+        server = self.inventory.server
+
+        def knock(host: Host) -> bool:
+            try:
+                host.code(KNOCK, server.host, str(server.fleet_port))
+            except FedsimError:
+                return False
+            return True
+
+        answers = dict(zip(self.nodes, self._each(knock, self.nodes.values()), strict=True))
+        if unreached := [name for name, reached in answers.items() if not reached]:
+            raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in unreached))
 
     def _why_offline(self, name: str) -> str:
-        where = f"{self.inventory.server.host}:{self.inventory.server.fleet_port}"
         rows = self.examine([self.nodes[name]], "--reach")[name]
         told = [f"{found['told']}. {found['remedy']}" for found in rows if found["level"] == "problem"]
-        reason = told[0] if told else f"it can reach {where}; see `fedsim deploy logs {name}`"
-        return f"{name}: not online after {ONLINE_PATIENCE:.0f} s: {reason}"
+        where = f"{self.inventory.server.host}:{self.inventory.server.fleet_port}"
+        return told[0] if told else f"it can reach {where}, but is not online: see `fedsim deploy logs {name}`"
 
     def _install(self) -> None:
-        from deploy.install import install
-
-        self._each(lambda host: self.say(f"{host.name}: {install(host)}"), self.everyone)
+        wheel = wheel_of_this()
+        self._each(lambda host: self.say(f"{host.name}: {install(host, wheel)}"), self.everyone)
 
     # How it is done
 
@@ -300,6 +318,7 @@ class Federation:
             return [future.result() for future in [pool.submit(do, host) for host in hosts]]
 
 
+KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10).close()"
 DIGESTS = (
     "import hashlib, json, pathlib, sys\n"
     "paths = [pathlib.Path(name) for name in sys.argv[1:]]\n"

@@ -50,7 +50,7 @@ class Host:
         except subprocess.TimeoutExpired:
             raise FedsimError(f"{self.name}: {_brief(command)} took longer than {timeout:.0f} s") from None
         except OSError as error:
-            raise FedsimError(f"{self.name}: {error.strerror}: {error.filename}") from error
+            raise FedsimError(f"{self.name}: {self._explain(127, f'{error.strerror}: {error.filename}')}") from error
         if done.returncode not in fine:
             said = (done.stderr or done.stdout).decode(errors="replace").strip().split("\n")[-1]
             raise FedsimError(f"{self.name}: {self._explain(done.returncode, said) or _brief(command)}")
@@ -90,9 +90,13 @@ class Host:
         if source.returncode or unpacked.returncode:
             raise FedsimError(f"{self.name}: {folder} could not be fetched into {into}")
 
-    def module(self, name: str, *arguments: str, stdin: bytes = b"", timeout: float = PATIENCE) -> str:
-        """Runs one of our own modules there."""
-        return self.run(self.python, "-m", name, *arguments, stdin=stdin, timeout=timeout)
+    def module(self, name: str, *arguments: str, stdin: bytes = b"", fine: Container[int] = (0,)) -> str:
+        """Runs a module there, as it is installed: `-P` keeps the folder we happen to be in out of it."""
+        return self.run(self.python, "-P", "-m", name, *arguments, stdin=stdin, fine=fine)
+
+    def code(self, text: str, *arguments: str, inside: bool = True) -> str:
+        """Runs a few lines of Python there."""
+        return self.run(self.python, "-P", "-c", text, *arguments, inside=inside)
 
     def _absolute(self, path: str) -> str:
         """Relative paths start in the login folder, elsewhere as here."""

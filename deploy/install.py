@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from importlib.metadata import distribution, version
 from pathlib import Path, PurePosixPath
 
@@ -13,9 +12,8 @@ from fedsim.errors import FedsimError
 PATIENCE = 1800.0  # torch is large and lines are slow
 
 
-def install(host: Host) -> str:
+def install(host: Host, wheel: Path) -> str:
     """Makes the environment if it is not there, then installs; pip leaves alone what fits already."""
-    wheel = _wheel()
     environment = str(PurePosixPath(host.python).parent.parent)
     host.run(
         "sh", "-c", 'test -x "$0" || python3 -m venv "$1"', host.python, environment, inside=False, timeout=PATIENCE
@@ -28,8 +26,7 @@ def install(host: Host) -> str:
     return f"installed {wheel.name}"
 
 
-@cache
-def _wheel() -> Path:
+def wheel_of_this() -> Path:
     """Built from the source this fedsim runs from."""
     source = Path(__file__).parent.parent
     if not (source / "pyproject.toml").exists():
