@@ -8,7 +8,7 @@ from fedsim import config as configs
 from fedsim.commands.run import conclude
 from fedsim.engine.launch import ENGINES, launch
 from fedsim.errors import ConfigError
-from fedsim.record import read_manifest
+from fedsim.record import old_folder, read_manifest
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -21,12 +21,14 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     manifest = read_manifest(args.run)
-    if manifest["status"] == "finished":
-        raise ConfigError(f"{args.run} is finished: there is nothing to resume")
+    config = configs.parse({**manifest["config"], "out": str(args.run), "resume": True})
+    old_folder(config)  # what cannot be resumed is refused before anything starts
     engine = args.engine or manifest["engine"]
     if engine not in ENGINES:
-        raise ConfigError(f"{args.run} ran on {engine}; choose --engine {' or '.join(ENGINES)} to go on here")
-    config = configs.parse({**manifest["config"], "out": str(args.run), "resume": True})
+        raise ConfigError(
+            f"{args.run} ran on {engine}: go on there with `flwr run` and resume=true out={args.run} "
+            f"beside its other keys, or here with --engine {' or '.join(ENGINES)}"
+        )
     launch(config, engine, args.ray_address)
     conclude(args.run)
     return 0

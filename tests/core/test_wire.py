@@ -6,10 +6,12 @@ from fedsim import wire
 from fedsim.config import RunConfig
 from fedsim.engine.freeze import freeze, thaw
 from fedsim.engine.inline import InlineGrid
-from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Uplink
+from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Run, Uplink
 
 MODEL = np.array([1, 2, 3], np.float32)
 JOB = Job(client=7, step=4, down=Downlink({"model": MODEL}, {"mu": 0.5}, shared=False), test_local=True)
+
+RUN = Run("0123456789abcdef", resumed=(3, 3), saved=4)
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +20,7 @@ def _identity() -> None:
 
 
 def order(job: Job = JOB) -> Message:
-    return wire.pack_job(job, node=9, classes=10, ttl=60, encoder=wire.Encoder())
+    return wire.pack_job(job, 9, RUN, classes=10, ttl=60, encoder=wire.Encoder())
 
 
 def reply(uplink: Uplink, report: Report | None = None) -> Message:
