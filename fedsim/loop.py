@@ -75,7 +75,7 @@ class Loop(Generic[S]):
             self._let_them_finish(step)
         self._evaluate_now(state, step)
         self.record.evaluated(step)
-        self.record.failed(step, self._failures)
+        self.record.failed(step, self._failures + self._refusals())
         return state
 
     def _gather(self, state: S, step: int) -> list[Arrival]:

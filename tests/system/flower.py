@@ -1,5 +1,6 @@
 """Real Flower processes for the system tests: a SuperLink, gRPC SuperNodes, and `flwr run` against them."""
 
+import json
 import os
 import signal
 import socket
@@ -92,7 +93,7 @@ class Federation:
         return self.logs()
 
     def start_run(self, config: Mapping[str, object]) -> "subprocess.Popen[bytes]":
-        pairs = " ".join(f"{k}={v!r}" if isinstance(v, str) else f"{k}={v}" for k, v in config.items())
+        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
         command = ["flwr", "run", str(ROOT), "test", "--run-config", pairs, "--stream"]
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={self.nodes} client-resources-num-cpus=1"]

@@ -8,11 +8,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedsim import config as configs
-from fedsim.client_app import _behaviour, _task
+from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
-from fedsim.payload import Downlink, Memory
 from fedsim.record import read_events, read_manifest, read_summary
-from fedsim.rng import stream
+from tests.replay import own_model
 
 from .flower import Federation, until
 from .test_four_ways import assert_same_model
@@ -25,9 +24,12 @@ def steps(folder: Path) -> list[dict[str, Any]]:
     return [event for event in read_events(folder) if event["kind"] == "step"]
 
 
+def config_of(setting: dict[str, object]) -> RunConfig:
+    return configs.read(None, [f"{k}={v}" for k, v in setting.items()])
+
+
 def inline(setting: dict[str, object], folder: Path) -> Path:
-    config = configs.read(None, [*(f"{k}={v}" for k, v in setting.items()), f"out={folder}"])
-    launch(config, "inline")
+    launch(config_of(setting).replace(out=str(folder)), "inline")
     return folder
 
 
@@ -87,13 +89,9 @@ def test_a_killed_node_rejoins_with_its_state(tmp_path: Path) -> None:
     assert taken[failure["round"] - 1] == {0}
     assert "client 1 is back" in told
 
-    config = configs.read(None, [f"{k}={v}" for k, v in setting.items()])
-    task, memory = _task(config, 1, 10), Memory()
     jobs = {number for number, who in enumerate(taken) if 1 in who} | survived
-    for step in sorted(jobs):
-        _behaviour(config).train(task, Downlink(), memory, stream(config.seed, 1, step, 0, "train"))
     (kept,) = state.glob("*/client-0001.safetensors")
-    for name, values in task.layout.named(memory.vectors["model"], memory.vectors["buffers"]).items():
+    for name, values in own_model(config_of(setting), 1, sorted(jobs)).items():
         assert np.allclose(load_file(kept)[name], values, atol=1e-6), name
 
 
