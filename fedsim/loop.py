@@ -167,6 +167,8 @@ class Loop(Generic[S]):
             self.record.wasted(job, event.sent, event.arrived, result.reason)
             if result.away is not None or result.offline:
                 self.fleet.away[job.client] = event.arrived + (inf if result.away is None else result.away)
+            if result.offline and self.attendance is not None:
+                print(f"client {job.client} is lost: {result.reason}", flush=True)
             return None
         if result.uplink is None:
             return None

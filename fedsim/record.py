@@ -22,7 +22,7 @@ from fedsim.config import RunConfig, Scalar
 from fedsim.curves import KINDS, Curve
 from fedsim.errors import ConfigError
 from fedsim.files import write_json, write_npz, write_text
-from fedsim.fleet import Fleet
+from fedsim.fleet import Client, Fleet
 from fedsim.matrices import Matrices
 from fedsim.payload import Answer, Arrival, Failure, Job, Run
 from fedsim.progress import Progress, Silent
@@ -233,6 +233,10 @@ class Record:
         if self.folder is None:
             return
         before = read_manifest(self.folder)
+        for row in before["clients"]:
+            was = Client(row["id"], 0, row["train"], row["test"], tuple(row["labels"]))
+            if other := was.differs(self.fleet[was.id]):
+                raise ConfigError(f"client {was.id} has other data than when {self.folder} began: {other}")
         self.run = Run(before.get("run", self.run.id), (*before.get("resumed", ()), done), done)
         kept = [e for e in read_events(self.folder) if e["round"] < done or (e["kind"], e["round"]) == ("step", done)]
         write_text(self.folder / EVENTS, "".join(json.dumps(e) + "\n" for e in kept))

@@ -83,7 +83,9 @@ def test_a_lost_client_comes_back_with_its_memory(
     assert took_part[:3] == [[0, 1, 2], [0, 1, 2], [0, 2]]
     assert took_part[-1] == [0, 1, 2]
     assert reasons(tmp_path / "run") == [(1, "Node is offline (Flower error 5)")]
-    assert "client 1 is back" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "client 1 is lost: Node is offline (Flower error 5)" in told
+    assert "client 1 is back" in told
     (kept,) = (tmp_path / "disks" / "1").glob("*/client-0001.safetensors")
     expected = own_model(grid.config, 1, [step for step, who in enumerate(took_part) if 1 in who])
     assert all(np.array_equal(load_file(kept)[name], values) for name, values in expected.items())

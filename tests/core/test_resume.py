@@ -57,6 +57,14 @@ def test_nodes_without_disks_are_told(small: Small, tmp_path: Path, capsys: pyte
     assert "client 0, 1, 2: no state-dir, so what it remembered of the run is gone" in capsys.readouterr().out
 
 
+def test_a_client_with_other_data_is_refused(small: Small, tmp_path: Path) -> None:
+    again = stopped(small("clients=3", "rounds=6", "checkpoint-every=3"), tmp_path)
+    grid = Nodes(again, tmp_path / "disks")
+    grid.configs[102] = again.replace(seed=99)
+    with pytest.raises(ConfigError, match=r"client 2 has other data than when .* samples instead of"):
+        build(again).start(grid, record=Record(tmp_path / "run", again, "test"))
+
+
 def test_a_new_run_has_another_identity(small: Small, tmp_path: Path) -> None:
     for name in ("one", "two"):
         launch(small(f"out={tmp_path / name}"), "inline")
