@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -98,6 +99,13 @@ class Federation:
         if self.simulation:
             command += ["--federation-config", f"num-supernodes={self.nodes} client-resources-num-cpus=1"]
         return self.spawn("run", command)
+
+    def server_log(self, until: str) -> str:
+        """What the last run's ServerApp told the SuperLink, once this is part of it."""
+        run = re.findall(r"Successfully started run (\d+)", (self.home / "run.log").read_text())[-1]
+        command = [str(BIN / "flwr"), "log", run, "test", "--show"]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        return done.stdout if until in done.stdout else ""
 
     def environment(self) -> dict[str, str]:
         return {
