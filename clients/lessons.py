@@ -23,8 +23,7 @@ def at_rate(lr: float, most: int = 0) -> Lesson:
     step = one_step()
 
     def lesson(trainer: Trainer, batch: Batch) -> Tensor:
-        for group in trainer.optimizer.param_groups:
-            group["lr"] = lr
+        trainer.optimizer.lr = lr
         return step(trainer, (batch[0][:most], batch[1][:most]) if most else batch)
 
     return lesson

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from clients.sgd import SGD
 from fedsim.algorithm import ClientBehaviour, Task
 from fedsim.config import RunConfig
 from fedsim.payload import Downlink, Memory, Uplink
@@ -27,7 +28,7 @@ class Trainer:
     def __init__(self, model: nn.Module, x: Tensor, y: Tensor, config: RunConfig, rng: np.random.Generator) -> None:
         self.model, self.config, self.rng = model, config, rng
         self.parameters = list(model.parameters())
-        self.optimizer = torch.optim.SGD(self.parameters, config.lr, config.momentum, weight_decay=config.weight_decay)
+        self.optimizer = SGD(self.parameters, config.lr, config.momentum, config.weight_decay)
         self._x, self._y = x, y
 
     def descend(self, steps: int, lesson: Lesson) -> float:
@@ -49,7 +50,7 @@ class Trainer:
 
     def backward(self, batch: Batch) -> Tensor:
         """The loss on a batch, and its gradients in the parameters."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
         torch.autograd.backward(loss)
         return loss

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clients.local_sgd import Batch, LocalSGD, Trainer
+from clients.sgd import SGD
 from fedsim.algorithm import Task
 from fedsim.payload import Downlink, Memory, Uplink
 from fedsim.vector import Vec
@@ -44,7 +45,7 @@ class Pair:
     def __init__(self, task: Task, own: Vec, alpha: float, adapt: str) -> None:
         self.alpha, self._adapts, self._once = alpha, adapt != "never", adapt == "round"
         self.own = [torch.tensor(values) for _, values in task.layout.split(own)]
-        self._optimizer: torch.optim.SGD | None = None
+        self._optimizer: SGD | None = None
 
     def lesson(self, trainer: Trainer, batch: Batch) -> Tensor:
         loss = trainer.backward(batch)
@@ -69,12 +70,12 @@ class Pair:
             self._adapts = not self._once
         return loss
 
-    def _settle(self, trainer: Trainer, like: Sequence[Tensor]) -> torch.optim.SGD:
+    def _settle(self, trainer: Trainer, like: Sequence[Tensor]) -> SGD:
         """The own model's optimizer, made where the trained model lives."""
         if self._optimizer is None:
             self.own = [v.to(w.device) for v, w in zip(self.own, like, strict=True)]
             config = trainer.config
-            self._optimizer = torch.optim.SGD(self.own, config.lr, config.momentum, weight_decay=config.weight_decay)
+            self._optimizer = SGD(self.own, config.lr, config.momentum, config.weight_decay)
         return self._optimizer
 
 

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 
-import torch
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
@@ -21,11 +21,6 @@ from flwr.supercore.superexec.run_superexec import _SUPEREXEC_AUTH_METHODS
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 from deploy.pauses import Pauses
-
-
-def warm() -> None:
-    """Loads what every training loads: torch's first optimizer takes more than a second. No GPU is touched before a fork."""
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).zero_grad()
 
 
 def serve(address: str, secret: bytes) -> None:
@@ -69,5 +64,5 @@ def launch(address: str, token: str) -> None:
 
 
 if __name__ == "__main__":
-    warm()
+    import_module("torch")  # before the forks; nothing here touches a GPU
     serve(sys.argv[1], Path(sys.argv[2]).read_bytes())

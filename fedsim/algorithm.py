@@ -43,6 +43,9 @@ class Task(Protocol):
     def initial(self) -> Vec:
         """The common initial model of the run."""
 
+    def initial_buffers(self) -> Vec:
+        """The buffers that belong to it."""
+
     def fit(
         self,
         start: Vec,

@@ -17,7 +17,7 @@ from typing import Any
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.files import write_text
-from fedsim.record import EVENTS, MANIFEST, read_manifest
+from fedsim.record import EVENTS, MANIFEST, asked, read_manifest
 
 FAILURE = "failure.txt"
 LOOK = 0.2  # seconds between two looks at the cells
@@ -57,12 +57,8 @@ class Cell:
 
     def check(self) -> None:
         """A folder that holds another run is not touched."""
-        if (self.folder / MANIFEST).exists():
-            asked = {k: v for k, v in self.config.flat().items() if k not in ("out", "resume")}
-            if read_manifest(self.folder)["config"] != asked:
-                raise ConfigError(
-                    f"{self.folder} holds a run of another configuration: choose another --out, or remove it"
-                )
+        if (self.folder / MANIFEST).exists() and read_manifest(self.folder)["config"] != asked(self.config):
+            raise ConfigError(f"{self.folder} holds a run of another configuration: choose another --out, or remove it")
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

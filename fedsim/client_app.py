@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedsim import registry, wire
 from fedsim.algorithm import Algorithm, ClientBehaviour, Task
 from fedsim.config import RunConfig, from_run_config
+from fedsim.disk import Disk
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.payload import Answer, Job, Memory, Report
 from fedsim.rng import stream
+from fedsim.vector import Vec
 
 
 def straggle(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -30,6 +32,7 @@ def straggle(message: Message, context: Context, call_next: ClientAppCallable) -
 
 
 app = ClientApp(mods=[straggle])
+STATE_DIR = "state-dir"  # node config: where the node keeps what must last
 WARM = 128  # clients whose data stays in memory
 OWN = "own"  # the partition of silos that each bring their own data
 
@@ -43,8 +46,8 @@ def roll_call(message: Message, context: Context) -> Message:
     except (FedsimError, OSError) as error:
         raise ConfigError(f"client {client}: {error}") from error
     labels = np.bincount(data.y_train, minlength=data.classes)
-    shape = data.x_train.shape[1:]
-    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), shape, message)
+    shape, lasting = data.x_train.shape[1:], STATE_DIR in context.node_config
+    return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), shape, lasting, message)
 
 
 @app.query("initial")
@@ -67,16 +70,22 @@ def train(message: Message, context: Context) -> Message:
     if job.test_local and uplink.local is not None:
         local = task.accuracy(uplink.local, uplink.vectors.get("buffers"))
     watch.lap("test")
-    wire.write_memory(context.state, work.memory)
+    if work.disk is not None:
+        work.disk.write(job.step, work.memory)
+    else:
+        wire.write_memory(context.state, work.memory)
     cost = {**watch.seconds, "memory": task.memory()}
     return wire.pack_answer(Answer(job, uplink, Report(received, personal, local), cost), message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Only measure; nothing is kept."""
+    """Only measure; and at the end of a run keep the personal model, if the node has a place for it."""
     work = _work(message, context)
-    return wire.pack_answer(Answer(work.job, None, Report(*work.test_received())), message)
+    report = Report(*work.test_received())
+    if work.job.keep and work.disk is not None:
+        work.keep(work.disk, wire.run_of(message).id, wire.classes_of(message), report.personal)
+    return wire.pack_answer(Answer(work.job, None, report), message)
 
 
 class Stopwatch:
@@ -101,6 +110,12 @@ class Work:
     task: Task
     behaviour: ClientBehaviour[Any]
     memory: Memory
+    disk: Disk | None  # where the memory lasts; None: it lives in Flower's state, as long as that does
+
+    @cached_property
+    def personal(self) -> Vec:
+        """The model this client would use now."""
+        return self.behaviour.personalise(self.task, self.job.down, self.memory, self.rng("personalise"))
 
     def rng(self, purpose: str) -> np.random.Generator:
         return stream(self.config.seed, self.job.client, self.job.step, self.job.turn, purpose)
@@ -114,9 +129,19 @@ class Work:
         )
         if not job.test_personal:
             return received, None
-        personal = self.behaviour.personalise(self.task, down, self.memory, self.rng("personalise"))
-        same = personal is model and received is not None
-        return received, received if same else self.task.accuracy(personal, buffers)
+        same = self.personal is model and received is not None
+        return received, received if same else self.task.accuracy(self.personal, buffers)
+
+    def keep(self, disk: Disk, run: str, classes: int, accuracy: float | None) -> None:
+        """The model that was tested as the personal one becomes a file."""
+        from fedsim.card import card, facts
+
+        buffers = self.job.down.vectors.get("buffers")
+        tensors = self.task.layout.named(self.personal, self.task.initial_buffers() if buffers is None else buffers)
+        data, config = _data(self.config, self.job.client), self.config
+        told = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), accuracy)
+        text = card(told, config, disk.model.name, data.x_train.shape[1:], classes, bool(self.task.layout.buffers))
+        disk.keep(tensors, told, text)
 
 
 def _work(message: Message, context: Context) -> Work:
@@ -124,7 +149,14 @@ def _work(message: Message, context: Context) -> Work:
     if job.client != _client_id(context):
         raise ConfigError(f"a job for client {job.client} reached client {_client_id(context)}")
     task = _task(config, job.client, wire.classes_of(message))
-    return Work(job, config, task, _behaviour(config), wire.read_memory(context.state))
+    disk = _disk(message, context, job.client)
+    memory = wire.read_memory(context.state) if disk is None else disk.read()
+    return Work(job, config, task, _behaviour(config), memory, disk)
+
+
+def _disk(message: Message, context: Context, client: int) -> Disk | None:
+    root = context.node_config.get(STATE_DIR)
+    return None if root is None else Disk(Path(str(root)), wire.run_of(message), client)
 
 
 def _behaviour(config: RunConfig) -> ClientBehaviour[Any]:

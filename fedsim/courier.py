@@ -1,16 +1,19 @@
 """Carries messages over any Flower grid: push, then pull until the replies are there."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedsim import wire
+from fedsim.contact import reach
 from fedsim.errors import FedsimError
-from fedsim.payload import Answer, Failure, Job
+from fedsim.payload import Answer, Failure, Job, Run
 
+T = TypeVar("T")
 FIRST_POLL, LAST_POLL = 0.005, 0.25  # seconds between two looks at a grid that can only be polled
 
 
@@ -22,82 +25,124 @@ class AwaitingGrid(Protocol):
         """Block until at least one reply is there, or the time is over."""
 
 
+@dataclass(frozen=True)
+class _Order:
+    """A job that is out."""
+
+    job: Job
+    node: int
+    sent: float  # seconds since 1970
+    deadline: float  # on the monotonic clock
+
+
 class Courier:
     """Jobs out, answers in; knows which job every reply belongs to."""
 
     def __init__(
-        self, grid: Grid, nodes: Mapping[int, int], classes: int, timeout: float, injects: bool = False
+        self,
+        grid: Grid,
+        node_of: Callable[[int], int],
+        run: Run,
+        classes: int,
+        timeout: float,
+        injects: bool = False,
     ) -> None:
-        self._grid, self._nodes, self._classes, self._timeout, self._injects = grid, nodes, classes, timeout, injects
-        self._open: dict[str, Job] = {}
-        self._deadlines: dict[str, float] = {}
+        self._grid, self._node_of, self.run = grid, node_of, run
+        self._classes, self._timeout, self._injects = classes, timeout, injects
+        self._open: dict[str, _Order] = {}
+        self._broken: list[Failure] = []
         self.expects: Mapping[str, int] = {}
+        self.meanwhile: Callable[[], bool] = lambda: False  # called while waiting; True: there is something to tell
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Dispatch; what the grid would not take comes back as failures at once."""
         encoder = wire.Encoder()
         messages = [
-            wire.pack_job(j, self._nodes[j.client], self._classes, self._timeout, encoder, self._injects) for j in jobs
+            wire.pack_job(
+                job, self._node_of(job.client), self.run, self._classes, self._timeout, encoder, self._injects
+            )
+            for job in jobs
         ]
-        ids = push(self._grid, messages)
-        refused = []
-        for job, key in zip(jobs, ids, strict=True):
+        ids = push(self._grid, messages, self._timeout)
+        deadline, refused = time.monotonic() + self._timeout, []
+        for job, message, key in zip(jobs, messages, ids, strict=True):
             if key:
-                self._open[key] = job
-                self._deadlines[key] = time.monotonic() + self._timeout
+                about = message.metadata
+                self._open[key] = _Order(job, about.dst_node_id, about.created_at, deadline)
             else:
                 refused.append(Failure(job, "the grid refused its message", offline=True))
         return refused
 
     def receive(self, timeout: float | None = None) -> list[Answer | Failure]:
         """Every reply that is there; waits for at least one, at most `timeout` seconds."""
-        limit = min(self._deadlines.values(), default=0.0)
+        limit = min((order.deadline for order in self._open.values()), default=0.0)
         wait = max(0.0, limit - time.monotonic())
-        found = []
-        for reply in wait_for(self._grid, self._open, wait if timeout is None else min(wait, timeout)):
-            key = reply.metadata.reply_to_message_id
-            found.append(wire.unpack_answer(reply, self._close(key), self.expects))
-        now = time.monotonic()
-        for key in [k for k, deadline in self._deadlines.items() if deadline <= now]:
-            job = self._close(key)
-            found.append(Failure(job, f"no answer within {self._timeout:.0f} s", offline=True))
+        wait = wait if timeout is None else min(wait, timeout)
+        found: list[Answer | Failure] = []
+        for reply in wait_for(self._grid, self._open, wait, self._timeout, self.meanwhile) if self._open else []:
+            order = self._open.pop(reply.metadata.reply_to_message_id)
+            found.append(wire.unpack_answer(reply, order.job, self.expects))
+        now, late = time.monotonic(), f"no answer within {self._timeout:.0f} s"
+        self._give_up([key for key, order in self._open.items() if order.deadline <= now], late)
+        found += self._broken
+        self._broken = []
         return found
 
-    def _close(self, key: str) -> Job:
-        self._deadlines.pop(key)
-        return self._open.pop(key)
+    def break_off(self, activated: Mapping[int, float]) -> bool:
+        """Gives up jobs whose nodes started after they were sent: Flower delivers a message only once."""
+        gone = [key for key, order in self._open.items() if activated.get(order.node, 0.0) > order.sent]
+        self._give_up(gone, "its node was restarted")
+        return bool(gone)
+
+    def _give_up(self, keys: Iterable[str], reason: str) -> None:
+        self._broken += [Failure(self._open.pop(key).job, reason, offline=True) for key in keys]
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> dict[int, Message]:
-    """Send and wait for all; replies by node. An error or a missing reply raises."""
-    nodes = dict(zip(push(grid, messages), (m.metadata.dst_node_id for m in messages), strict=True))
+def exchange(
+    grid: Grid, messages: Sequence[Message], timeout: float, all_must_answer: bool = True
+) -> dict[int, Message]:
+    """Send and wait; replies by node. An error or a missing reply raises, unless the node is gone and need not answer."""
+    nodes = dict(zip(push(grid, messages, timeout), (m.metadata.dst_node_id for m in messages), strict=True))
     replies: dict[int, Message] = {}
     deadline = time.monotonic() + timeout
     while nodes and (left := deadline - time.monotonic()) > 0:
-        for reply in wait_for(grid, nodes, left):
+        for reply in wait_for(grid, nodes, left, timeout):
             node = nodes.pop(reply.metadata.reply_to_message_id)
-            if reply.has_error():
+            if not reply.has_error():
+                replies[node] = reply
+            elif all_must_answer or not wire.is_offline(reply):
                 raise FedsimError(f"node {node} answered with an error: {wire.reason_of(reply)}")
-            replies[node] = reply
     if nodes:
         raise FedsimError(f"{len(nodes)} of {len(messages)} nodes did not answer within {timeout:.0f} s")
     return replies
 
 
-def push(grid: Grid, messages: Sequence[Message]) -> list[str]:
+def push(grid: Grid, messages: Sequence[Message], timeout: float) -> list[str]:
     """Message ids in order; an empty id marks a message that was not taken."""
-    ids = [key or "" for key in grid.push_messages(list(messages))]
-    if len(ids) != len(messages):
-        raise FedsimError(f"the grid took only {len(ids)} of {len(messages)} messages and does not say which")
-    return ids
+    taken = _reach(grid, lambda: list(grid.push_messages(list(messages))), timeout)
+    if len(taken) != len(messages):
+        raise FedsimError(f"the grid took only {len(taken)} of {len(messages)} messages and does not say which")
+    return [key or "" for key in taken]
 
 
-def wait_for(grid: Grid, ids: Collection[str], timeout: float) -> list[Message]:
-    """At least one reply to these messages, or none if the time is over."""
+def replies_to(grid: Grid, ids: Collection[str], timeout: float) -> list[Message]:
+    """The replies that are there now; `timeout` is for the SuperLink."""
+    return _reach(grid, lambda: list(grid.pull_messages(list(ids))), timeout)
+
+
+def wait_for(
+    grid: Grid, ids: Collection[str], wait: float, timeout: float, meanwhile: Callable[[], bool] = lambda: False
+) -> list[Message]:
+    """At least one reply to these messages, or none if the wait is over or there is something else to tell."""
     if isinstance(grid, AwaitingGrid):
-        return list(grid.await_messages(ids, timeout))
-    deadline, pause = time.monotonic() + timeout, FIRST_POLL
-    while not (replies := list(grid.pull_messages(list(ids)))) and time.monotonic() < deadline:
+        return list(grid.await_messages(ids, wait))
+    deadline, pause = time.monotonic() + wait, FIRST_POLL
+    while not (replies := replies_to(grid, ids, timeout)) and time.monotonic() < deadline and not meanwhile():
         time.sleep(pause)
         pause = min(2 * pause, LAST_POLL)
     return replies
+
+
+def _reach(grid: Grid, call: Callable[[], T], timeout: float) -> T:
+    """Our own grids are in this process, or tell themselves what is wrong with their workers."""
+    return call() if isinstance(grid, AwaitingGrid) else reach(call, timeout)

@@ -1,10 +1,11 @@
-"""Files of a run folder: written beside and renamed into place, so that they are whole or not there."""
+"""Files that are whole or not there: written beside and renamed into place."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +16,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    beside = _beside(path)
-    beside.write_text(text)
-    os.replace(beside, path)
+    with _beside(path) as file:
+        file.write(text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with _beside(path) as file:
+        file.write(content)
+        _to_disk(file)
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
-    with beside.open("wb") as file:
+    with _beside(path) as file:
         np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+        _to_disk(file)
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -35,5 +38,19 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         return {name: content[name] for name in content.files}
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def _beside(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when it is complete, and is gone when it cannot be."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            yield file
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -26,6 +26,13 @@ class Client:
     test: int
     labels: tuple[int, ...]  # training samples per class
     shape: tuple[int, ...] = ()  # of a sample: channels, height, width
+    lasting: bool = False  # it keeps its memory on disk
+
+    def differs(self, other: "Client") -> str:
+        """What another node that says it is this client holds instead; empty if the data are the same."""
+        if (other.train, other.test) != (self.train, self.test):
+            return f"{other.train} training and {other.test} test samples instead of {self.train} and {self.test}"
+        return "" if other.labels == self.labels else f"labels {other.labels} instead of {self.labels}"
 
 
 @dataclass
@@ -37,7 +44,7 @@ class Fleet:
     theta: Vec
     buffers: Vec
     busy: dict[int, int] = field(default_factory=dict)  # client -> the step its training job started from
-    away: dict[int, float] = field(default_factory=dict)  # client -> when it comes back; infinity: never
+    away: dict[int, float] = field(default_factory=dict)  # client -> when it comes back; infinity: nobody knows
 
     def __post_init__(self) -> None:
         self._by_id = {c.id: c for c in self.clients}
@@ -47,6 +54,15 @@ class Fleet:
 
     def __getitem__(self, client: int) -> Client:
         return self._by_id[client]
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._by_id
+
+    def welcome(self, client: Client) -> None:
+        """A client that was lost is back, perhaps on another node."""
+        self._by_id[client.id] = client
+        self.clients = [self._by_id[c.id] for c in self.clients]
+        self.away.pop(client.id, None)
 
     @property
     def classes(self) -> int:
@@ -63,8 +79,9 @@ class Fleet:
 def roll_call(grid: Grid, config: RunConfig) -> Fleet:
     """Ask every node who it is, and one of them for the common initial model: the server itself holds no data."""
     nodes = _await_nodes(grid, config.clients, config.timeout)
-    replies = exchange(grid, [wire.pack_query(n, wire.ROLL_CALL, config.timeout) for n in nodes], config.timeout)
-    clients = muster((_client(node, reply) for node, reply in replies.items()), config.clients)
+    queries = [wire.pack_query(n, wire.ROLL_CALL, config.timeout) for n in nodes]
+    replies = exchange(grid, queries, config.timeout, all_must_answer=False)  # a node that just died still seems online
+    clients = muster((client_of(node, reply) for node, reply in replies.items()), config.clients)
     classes, first = max(len(c.labels) for c in clients), clients[0].node
     order = wire.pack_query(first, wire.INITIAL, config.timeout, classes)
     layout, theta, buffers = wire.unpack_initial(exchange(grid, [order], config.timeout)[first])
@@ -89,9 +106,10 @@ def muster(found: Iterable[Client], expected: int) -> list[Client]:
     return clients
 
 
-def _client(node: int, reply: Message) -> Client:
+def client_of(node: int, reply: Message) -> Client:
     said = wire.unpack_presence(reply)
-    return Client(said["client"], node, said["train"], said["test"], tuple(said["labels"]), tuple(said["shape"]))
+    sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
+    return Client(said["client"], node, *sizes, labels, shape, said["lasting"])
 
 
 def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:

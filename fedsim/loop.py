@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from fedsim.attendance import Attendance
 from fedsim.clock import Clock, Event
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
@@ -36,7 +37,7 @@ class Loop(Generic[S]):
     """Drives one run. `checkpoint(step, state)` is called when a step is complete.
 
     Evaluation rides on the training jobs where each of them ends within its step. Elsewhere it is an exchange of its own, if
-    a client may be evaluated while it trains (`overlap`).
+    a client may be evaluated while it trains (`overlap`). On a grid whose nodes come and go, `attendance` knows who is back.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class Loop(Generic[S]):
         record: Record,
         checkpoint: Callable[[int, Any], None] = lambda step, state: None,
         overlap: bool = True,
+        attendance: Attendance | None = None,
     ) -> None:
         self.server, self.fleet, self.pace, self.clock, self.stragglers = server, fleet, pace, clock, stragglers
         self.config, self.record, self.checkpoint, self.overlap = config, record, checkpoint, overlap
+        self.attendance = attendance
         self._failures: list[Failure] = []  # since the last step
         self._turns = Counter[int]()  # training jobs per client since then
 
@@ -62,19 +65,25 @@ class Loop(Generic[S]):
             began = time.perf_counter()
             state = self.server.update(state, arrivals)
             step += 1
+            self._failures += self._refusals()
             self.record.step(step, self.clock.now, arrivals, self._failures, time.perf_counter() - began)
             self.record.matrices.keep(step, self.server.matrices(state))
             self._failures = []
             if self._saves(step):
                 self.checkpoint(step, state)
+        if self.attendance is not None:
+            self._let_them_finish(step)
         self._evaluate_now(state, step)
         self.record.evaluated(step)
+        self.record.failed(step, self._failures + self._refusals())
         return state
 
     def _gather(self, state: S, step: int) -> list[Arrival]:
         """One server step's worth of results, and the accuracies of the state it started from."""
         began, cohort, buffer = self.clock.now, 0, list[Arrival]()
         self._turns.clear()
+        if self.attendance is not None:
+            self.attendance.look()
         riding = self._tests(step) and (self.pace.rounds or not self.overlap)
         if self._tests(step) and not riding:
             self._evaluate_now(state, step)
@@ -87,7 +96,7 @@ class Loop(Generic[S]):
             self._send(jobs)
             deadline = self._deadline(step, began, cohort, buffer)
             event = self.clock.next(deadline)
-            if event is None and deadline is None:
+            if event is None and deadline is None and not (self.attendance and self.attendance.wait()):
                 raise FedsimError(self._nobody_left(step + 1))
             if event is not None and (arrival := self._take(event, step)) is not None:
                 buffer.append(arrival)
@@ -122,10 +131,9 @@ class Loop(Generic[S]):
 
     def _watch(self, state: S, client: int, step: int) -> Job:
         """An evaluation-only job. What a busy client remembers may be changing: only the received model is tested there."""
-        idle = client not in self.fleet.busy
-        return Job(
-            client, step, self.server.instruct(state, client), train=False, test_received=True, test_personal=idle
-        )
+        idle, last = client not in self.fleet.busy, step == self.config.rounds
+        down = self.server.instruct(state, client)
+        return Job(client, step, down, train=False, test_received=True, test_personal=idle, keep=idle and last)
 
     def _evaluate_now(self, state: S, step: int) -> None:
         """Everyone who can answer, in an exchange of its own that takes no virtual time."""
@@ -133,6 +141,12 @@ class Loop(Generic[S]):
         self._send([self._watch(state, client, step) for client in sorted(present)])
         while self.clock.evaluating and (event := self.clock.next(None)) is not None:
             if self._take(event, step) is not None:  # on the wall clock, while the last evaluation is out
+                self.record.wasted(event.result.job, event.sent, event.arrived, "the run ended")
+
+    def _let_them_finish(self, step: int) -> None:
+        """Clients that still train cannot be evaluated on a grid without overlap; their results are wasted."""
+        while self.fleet.busy and (event := self.clock.next(None)) is not None:
+            if self._take(event, step) is not None:
                 self.record.wasted(event.result.job, event.sent, event.arrived, "the run ended")
 
     def _send(self, jobs: Sequence[Job]) -> None:
@@ -153,6 +167,8 @@ class Loop(Generic[S]):
             self.record.wasted(job, event.sent, event.arrived, result.reason)
             if result.away is not None or result.offline:
                 self.fleet.away[job.client] = event.arrived + (inf if result.away is None else result.away)
+            if result.offline and self.attendance is not None:
+                print(f"client {job.client} is lost: {result.reason}", flush=True)
             return None
         if result.uplink is None:
             return None
@@ -161,6 +177,13 @@ class Loop(Generic[S]):
             self.record.wasted(job, event.sent, event.arrived, "late")
             return None
         return arrival
+
+    def _refusals(self) -> list[Failure]:
+        """Clients that came back and may not take part."""
+        if self.attendance is None:
+            return []
+        found, self.attendance.refusals = self.attendance.refusals, []
+        return found
 
     def _again(self, step: int) -> int:
         """A cohort that brought nothing: if its clients only left, others are asked; errors end the run."""

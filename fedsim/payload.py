@@ -2,9 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 
 from fedsim.config import Scalar
 from fedsim.vector import Vec
+
+
+@dataclass(frozen=True)
+class Run:
+    """Which run a job belongs to, and which of a client's lasting memories are part of its history."""
+
+    id: str  # hexadecimal, the same however often the run is stopped and resumed
+    resumed: tuple[int, ...] = ()  # the steps from which it went on
+    saved: int = 0  # the step of the server's last checkpoint, from which it may have to go on
+
+    @classmethod
+    def new(cls) -> "Run":
+        return cls(token_hex(8))
+
+    def holds(self, step: int, attempt: int) -> bool:
+        """Whether a job of `step` counts that was sent when the run had been resumed `attempt` times."""
+        return attempt <= len(self.resumed) and all(step < start for start in self.resumed[attempt:])
 
 
 @dataclass(frozen=True)
@@ -73,6 +91,7 @@ class Job:
     test_local: bool = False  # measure the model after local training
     fate: Fate = Fate()
     turn: int = 0  # how many training jobs the client got before at this step
+    keep: bool = False  # the run is over: a client with a disk of its own keeps its personal model as a file
 
 
 @dataclass(frozen=True)

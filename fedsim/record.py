@@ -18,15 +18,17 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import RunConfig
+from fedsim.config import RunConfig, Scalar
 from fedsim.curves import KINDS, Curve
 from fedsim.errors import ConfigError
 from fedsim.files import write_json, write_npz, write_text
-from fedsim.fleet import Fleet
+from fedsim.fleet import Client, Fleet
 from fedsim.matrices import Matrices
-from fedsim.payload import Answer, Arrival, Failure, Job
+from fedsim.payload import Answer, Arrival, Failure, Job, Run
 from fedsim.progress import Progress, Silent
 
+# Keys that say where and how patiently a run works, not what it is.
+MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus")
 MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.json", "model.npz"
 
 
@@ -38,6 +40,27 @@ def new_folder(config: RunConfig) -> Path:
         raise ConfigError(
             f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}`"
         )
+    return folder
+
+
+def asked(config: RunConfig) -> dict[str, Scalar]:
+    """What a run is, wherever it is kept."""
+    return {k: v for k, v in config.flat().items() if k not in ("out", "resume")}
+
+
+def old_folder(config: RunConfig) -> Path:
+    """Where the run is kept that is to be resumed; one that is finished or of another configuration is refused."""
+    folder = Path(config.out)
+    if not config.out:
+        raise ConfigError("resume=true needs the folder of the run: out=RUN")
+    manifest = read_manifest(folder)
+    if manifest["status"] == "finished":
+        raise ConfigError(f"{folder} is finished: there is nothing to resume")
+    before = manifest["config"]
+    changed = [k for k, v in asked(config).items() if k not in MAY_CHANGE and before.get(k, v) != v]
+    if changed:
+        told = ", ".join(f"{k}={before[k]}" for k in changed)
+        raise ConfigError(f"{folder} is a run with {told}: resume it with the configuration it was started with")
     return folder
 
 
@@ -55,7 +78,9 @@ class Record:
         self._wasted: list[dict[str, Any]] = []  # since the last step
         self._reports: dict[int, dict[str, Any]] = {}  # evaluations since the last one was written, by client
         self._local: dict[int, float] = {}  # accuracies after training, until their results are accounted for
+        self._late: list[dict[str, Any]] = []  # failures after the last step
         self._virtual = 0.0
+        self.run = Run.new()
         self.matrices = Matrices(folder)
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
@@ -121,7 +146,7 @@ class Record:
             }
             for a in arrivals
         ]
-        failed = [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
+        failed = _told(number, failures)
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
         cost = {"aggregation": round(aggregation, 6), "memory": peak_memory()}
         more = {
@@ -135,12 +160,16 @@ class Record:
         self._wasted = []
         self._progress.round(number)
 
+    def failed(self, number: int, failures: Sequence[Failure]) -> None:
+        """Failures after the last step."""
+        self._late = _told(number, failures)
+
     def progress(self, step: int, buffered: int, training: int) -> None:
         self._progress.within(step + buffered / max(1, buffered + training))
 
     def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
-        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted}
+        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, "failures": self._late}
         self._event({"kind": "end", "round": self.config.rounds, "seconds": self.seconds, **rest})
         summary = self.summary(sha256)
         if self.folder is not None:
@@ -196,13 +225,19 @@ class Record:
             self.curves["personal"].add(event["round"], column("personal"))
         elif event["kind"] == "step":
             self.curves["local"].add(event["round"], column("local"))
-            self.failures += event["failures"]
             self._virtual = event["time"]
+        self.failures += event.get("failures", [])
 
     def _replay(self, done: int) -> None:
         """Takes over the events up to round `done`, and drops what came after the checkpoint."""
         if self.folder is None:
             return
+        before = read_manifest(self.folder)
+        for row in before["clients"]:
+            was = Client(row["id"], 0, row["train"], row["test"], tuple(row["labels"]))
+            if other := was.differs(self.fleet[was.id]):
+                raise ConfigError(f"client {was.id} has other data than when {self.folder} began: {other}")
+        self.run = Run(before.get("run", self.run.id), (*before.get("resumed", ()), done), done)
         kept = [e for e in read_events(self.folder) if e["round"] < done or (e["kind"], e["round"]) == ("step", done)]
         write_text(self.folder / EVENTS, "".join(json.dumps(e) + "\n" for e in kept))
         for event in kept:
@@ -218,7 +253,9 @@ class Record:
             return
         manifest = {
             "status": status,
-            "config": {k: v for k, v in self.config.flat().items() if k not in ("out", "resume")},
+            "run": self.run.id,
+            "resumed": list(self.run.resumed),
+            "config": asked(self.config),
             "engine": self.engine,
             "python": platform.python_version(),
             "packages": _versions("flwr", "ray", "torch", "numpy"),
@@ -226,6 +263,10 @@ class Record:
             "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
         }
         write_json(self.folder / MANIFEST, manifest)
+
+
+def _told(number: int, failures: Sequence[Failure]) -> list[dict[str, Any]]:
+    return [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
 
 
 def peak_memory() -> float:

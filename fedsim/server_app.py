@@ -1,14 +1,12 @@
 """The ServerApp: reads the configuration, builds the strategy, runs it. The same object on every engine."""
 
-from pathlib import Path
-
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedsim import progress, registry
 from fedsim.algorithm import Algorithm, ServerStrategy
 from fedsim.config import RunConfig, from_run_config
-from fedsim.record import Record, new_folder
+from fedsim.record import Record, new_folder, old_folder
 
 app = ServerApp()
 
@@ -22,6 +20,6 @@ def build(config: RunConfig) -> ServerStrategy[object, object]:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = from_run_config(context.run_config)
-    folder = Path(config.out) if config.resume else new_folder(config)
+    folder = old_folder(config) if config.resume else new_folder(config)
     record = Record(folder, config, getattr(grid, "engine", "flower"), progress.for_output())
     build(config).start(grid, record=record)

@@ -1,10 +1,12 @@
 """One federated run on a grid: roll call, loop, checkpoints, summary. Every engine and every strategy goes through here."""
 
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from flwr.serverapp import Grid
 
 from fedsim import checkpoint as checkpoints
+from fedsim.attendance import Attendance
 from fedsim.checkpoint import Checkpoint
 from fedsim.clock import Clock, VirtualClock, WallClock, unloaded
 from fedsim.config import RunConfig
@@ -57,13 +59,21 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
         here = checkpoints.newest(record.folder, type(state)) or here
         if isinstance(grid, Simulated):
             grid.restore(here.memories)
+        elif here.step and (forgetful := [str(c.id) for c in fleet.clients if not c.lasting]):
+            print(f"client {', '.join(forgetful)}: no state-dir, so what it remembered of the run is gone", flush=True)
+    record.begin(fleet, here.step)
     wall = config.clock == "wall"
-    courier = Courier(grid, {c.id: c.node for c in fleet.clients}, fleet.classes, config.timeout, injects=wall)
+    courier = Courier(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
     courier.expects = strategy.expects()
     record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(courier, here.now) if wall else VirtualClock(courier, here.now, here.flights)
     fleet.busy |= {flight.client: flight.job.step for flight in here.flights}
-    fleet.away |= here.away
+    attendance = None
+    if isinstance(grid, Simulated):
+        fleet.away |= here.away
+    else:  # everyone has just answered the roll call
+        attendance = Attendance(grid, fleet, courier, config.timeout)
+        courier.meanwhile = attendance.look
 
     def memories() -> dict[int, Memory]:
         return grid.memories() if isinstance(grid, Simulated) else {}
@@ -75,12 +85,12 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
             checkpoints.save(
                 record.folder, Checkpoint(step, clock.now, *traffic, state, memories(), fleet.away, flights)
             )
+            courier.run = replace(courier.run, saved=step)
 
-    record.begin(fleet, here.step)
     for flight in here.flights:
         record.sent([flight.job], flight.sent)
     overlap = isinstance(grid, Simulated) and not wall
-    loop = Loop(strategy, fleet, pace, clock, stragglers, config, record, save, overlap)
+    loop = Loop(strategy, fleet, pace, clock, stragglers, config, record, save, overlap, attendance)
     try:
         state = loop.run(here.state, here.step)
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from fedsim.curves import Curve
 from fedsim.errors import FedsimError
 from fedsim.fleet import Fleet, roll_call
 from fedsim.pace import Situation
-from fedsim.payload import Answer, Arrival, Downlink, Failure, Job
+from fedsim.payload import Answer, Arrival, Downlink, Failure, Job, Run
 from fedsim.record import Record
 from fedsim.vector import Vec
 
@@ -27,6 +27,7 @@ class FlowerHooks(Strategy):
         self.config = config
         self.state: Any = None
         self._fleet: Fleet | None = None
+        self._run = Run.new()
         self._out: list[tuple[Message, Job]] = []  # messages of the current exchange
 
     @property
@@ -138,7 +139,7 @@ class FlowerHooks(Strategy):
 
     def _orders(self, jobs: Sequence[Job]) -> list[Message]:
         encoder, fleet, ttl = wire.Encoder(), self.fleet, self.config.timeout
-        messages = [wire.pack_job(job, fleet[job.client].node, fleet.classes, ttl, encoder) for job in jobs]
+        messages = [wire.pack_job(job, fleet[job.client].node, self._run, fleet.classes, ttl, encoder) for job in jobs]
         self._out = list(zip(messages, jobs, strict=True))
         return messages
 

@@ -75,6 +75,13 @@ class Layout:
         for tensor in self.parameters:
             yield tensor, vector[self.slices[tensor.name]].reshape(tensor.shape)
 
+    def named(self, vector: Vec, buffers: Vec) -> dict[str, Vec]:
+        """A model by tensor name, buffers included."""
+        ends = np.cumsum([t.size for t in self.buffers])[:-1]
+        values = np.split(buffers, ends) if self.buffers else []
+        kept = {t.name: v.reshape(t.shape) for t, v in zip(self.buffers, values, strict=True)}
+        return {t.name: v for t, v in self.split(vector)} | kept
+
     def to_json(self) -> str:
         rows = {"parameters": self.parameters, "buffers": self.buffers}
         return json.dumps({k: [[t.name, list(t.shape), t.stage] for t in v] for k, v in rows.items()})

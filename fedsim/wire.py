@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from fedsim.config import Scalar
 from fedsim.errors import WireError
-from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Uplink
+from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Run, Uplink
 from fedsim.vector import Layout, Vec
 
 TRAIN, EVALUATE, ROLL_CALL, INITIAL = "train", "evaluate", "query", "query.initial"
 VECTORS, NUMBERS, METRICS, JOB = "vectors", "numbers", "metrics", "job"
 MEMORY_VECTORS, MEMORY_NUMBERS = "memory-vectors", "memory-numbers"
 NPY = "numpy.ndarray"  # Flower's name of the .npy encoding
+HEXADECIMAL = re.compile("[0-9a-f]+")
 OFFLINE = (3, 5)  # Flower error codes: message expired or unavailable, node offline
 
 
@@ -64,9 +65,14 @@ def decode(array: Array) -> NDArray[Any]:
 # Server to client
 
 
-def pack_job(job: Job, node: int, classes: int, ttl: float, encoder: Encoder, injects: bool = False) -> Message:
+def pack_job(
+    job: Job, node: int, run: Run, classes: int, ttl: float, encoder: Encoder, injects: bool = False
+) -> Message:
     """`injects`: the client sleeps the job's delay."""
-    about: dict[str, Scalar] = {
+    about: dict[str, Scalar | list[int]] = {
+        "run": run.id,
+        "resumed": list(run.resumed),
+        "saved": run.saved,
         "client": job.client,
         "classes": classes,
         "step": job.step,
@@ -75,6 +81,7 @@ def pack_job(job: Job, node: int, classes: int, ttl: float, encoder: Encoder, in
         "test-received": job.test_received,
         "test-personal": job.test_personal,
         "test-local": job.test_local,
+        "keep": job.keep,
         "delay": job.fate.delay if injects else 0.0,
         "vanish": injects and job.fate.away is not None,
     }
@@ -100,7 +107,16 @@ def unpack_job(message: Message) -> Job:
         test_personal=bool(about["test-personal"]),
         test_local=bool(about["test-local"]),
         turn=int(cast(int, about["turn"])),
+        keep=bool(about["keep"]),
     )
+
+
+def run_of(message: Message) -> Run:
+    about = message.content.config_records[JOB]
+    name = str(about["run"])
+    if not HEXADECIMAL.fullmatch(name):  # it becomes the name of a folder
+        raise WireError(f"{name!r} is not the identity of a run")
+    return Run(name, tuple(cast(list[int], about["resumed"])), int(cast(int, about["saved"])))
 
 
 def injected(message: Message) -> tuple[float, bool]:
@@ -125,10 +141,15 @@ def pack_answer(answer: Answer, order: Message) -> Message:
     return Message(content, reply_to=order)
 
 
+def is_offline(message: Message) -> bool:
+    """Whether the message says that its node is gone."""
+    return message.has_error() and message.error.code in OFFLINE
+
+
 def unpack_answer(message: Message, job: Job, expects: Mapping[str, int]) -> Answer | Failure:
     """The reply to `job`, checked: an error, a missing or misshapen vector and NaN all become that client's failure."""
     if message.has_error():
-        return Failure(job, reason_of(message), offline=message.error.code in OFFLINE)
+        return Failure(job, reason_of(message), offline=is_offline(message))
     try:
         return _checked_answer(message.content, job, expects)
     except (WireError, KeyError, ValueError, TypeError) as problem:
@@ -182,9 +203,10 @@ def classes_of(message: Message) -> int:
 
 
 def pack_presence(
-    client: int, train: int, test: int, labels: list[int], shape: Sequence[int], order: Message
+    client: int, train: int, test: int, labels: list[int], shape: Sequence[int], lasting: bool, order: Message
 ) -> Message:
-    about = {"client": client, "train": train, "test": test, "labels": labels, "shape": list(shape)}
+    """`lasting`: the node keeps its client's memory on disk."""
+    about = {"client": client, "train": train, "test": test, "labels": labels, "shape": list(shape), "lasting": lasting}
     numbers = ConfigRecord(cast(dict[str, Any], about))
     return Message(RecordDict({NUMBERS: numbers}), reply_to=order)
 

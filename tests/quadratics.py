@@ -26,7 +26,7 @@ class QuadraticTrainer(Trainer):
     met: list[Numbers]
 
     def backward(self, batch: Batch) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         (w,), (a, b) = self.parameters, self.curve
         loss = 0.5 * (a * (w - b) ** 2).sum()
         torch.autograd.backward(loss)

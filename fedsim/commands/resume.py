@@ -9,7 +9,7 @@ from fedsim.commands.run import conclude
 from fedsim.config import RunConfig
 from fedsim.engine.launch import ENGINES, launch
 from fedsim.errors import ConfigError
-from fedsim.record import read_manifest
+from fedsim.record import old_folder, read_manifest
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -24,15 +24,18 @@ def run(args: argparse.Namespace) -> int:
     config, before = unfinished(args.run)
     engine = args.engine or before
     if engine not in ENGINES:
-        raise ConfigError(f"{args.run} ran on {engine}; choose --engine {' or '.join(ENGINES)} to go on here")
+        raise ConfigError(
+            f"{args.run} ran on {engine}: go on there with `fedsim deploy run --resume {args.run}` or with `flwr run` and "
+            f"resume=true out={args.run} beside its other keys, or here with --engine {' or '.join(ENGINES)}"
+        )
     launch(config, engine, args.ray_address)
     conclude(args.run)
     return 0
 
 
 def unfinished(folder: Path) -> tuple[RunConfig, str]:
-    """How to go on with the run in this folder, and the engine it ran on."""
+    """How to go on with the run in this folder, and the engine it ran on; what cannot be resumed is refused."""
     manifest = read_manifest(folder)
-    if manifest["status"] == "finished":
-        raise ConfigError(f"{folder} is finished: there is nothing to resume")
-    return configs.parse({**manifest["config"], "out": str(folder), "resume": True}), manifest["engine"]
+    config = configs.parse({**manifest["config"], "out": str(folder), "resume": True})
+    old_folder(config)
+    return config, manifest["engine"]

@@ -38,6 +38,15 @@ def test_split_gives_views() -> None:
     assert vector[6:8].tolist() == [-1, -1]
 
 
+def test_a_model_by_name_has_its_buffers() -> None:
+    two = Layout(LAYOUT.parameters, (*LAYOUT.buffers, Tensor("norm.var", (2, 1), "norm")))
+    named = two.named(np.arange(10, dtype=np.float32), np.arange(6, dtype=np.float32))
+    assert list(named) == ["base.weight", "head.weight", "base.bias", "norm.mean", "norm.var"]
+    assert named["base.bias"].tolist() == [8, 9]
+    assert named["norm.mean"].tolist() == [0, 1, 2, 3]
+    assert named["norm.var"].tolist() == [[4], [5]]
+
+
 def test_layout_survives_json() -> None:
     assert Layout.from_json(LAYOUT.to_json()) == LAYOUT
 

@@ -6,10 +6,13 @@ from fedsim import wire
 from fedsim.config import RunConfig
 from fedsim.engine.freeze import freeze, thaw
 from fedsim.engine.inline import InlineGrid
-from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Uplink
+from fedsim.errors import WireError
+from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Run, Uplink
 
 MODEL = np.array([1, 2, 3], np.float32)
 JOB = Job(client=7, step=4, down=Downlink({"model": MODEL}, {"mu": 0.5}, shared=False), test_local=True)
+
+RUN = Run("0123456789abcdef", resumed=(3, 3), saved=4)
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +21,7 @@ def _identity() -> None:
 
 
 def order(job: Job = JOB) -> Message:
-    return wire.pack_job(job, node=9, classes=10, ttl=60, encoder=wire.Encoder())
+    return wire.pack_job(job, 9, RUN, classes=10, ttl=60, encoder=wire.Encoder())
 
 
 def reply(uplink: Uplink, report: Report | None = None) -> Message:
@@ -33,6 +36,13 @@ def test_a_job_arrives_as_it_was_sent() -> None:
     assert (got.down.numbers, got.down.shared) == ({"mu": 0.5}, False)
     assert wire.classes_of(message) == 10
     assert message.metadata.dst_node_id == 9
+
+
+def test_a_job_says_which_run_it_belongs_to() -> None:
+    assert wire.run_of(order()) == RUN
+    assert wire.run_of(wire.pack_job(JOB, 9, Run("ab"), 10, 60, wire.Encoder())) == Run("ab")
+    with pytest.raises(WireError, match=r"'\.\./etc' is not the identity of a run"):
+        wire.run_of(wire.pack_job(JOB, 9, Run("../etc"), 10, 60, wire.Encoder()))
 
 
 def test_an_answer_arrives_as_it_was_sent() -> None:

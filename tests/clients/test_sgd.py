@@ -1,0 +1,33 @@
+import pytest
+import torch
+from torch import nn
+
+from clients.sgd import SGD
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_it_is_torchs_sgd_bit_for_bit(momentum: float, decay: float) -> None:
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
+    theirs = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
+    theirs.load_state_dict(ours.state_dict())
+    mine = SGD(ours.parameters(), 0.1, momentum, decay)
+    reference = torch.optim.SGD(theirs.parameters(), 0.1, momentum, weight_decay=decay)
+    for number in range(6):
+        x, y = torch.randn(8, 7), torch.randint(3, (8,))
+        if number == 3:
+            mine.lr = reference.param_groups[0]["lr"] = 0.02
+        for model, optimizer in ((ours, mine), (theirs, reference)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_a_parameter_without_gradient_stays() -> None:
+    used, unused = (torch.ones(2, requires_grad=True) for _ in range(2))
+    (3 * used).sum().backward()
+    SGD([used, unused], lr=0.5, momentum=0.9, weight_decay=0.1).step()
+    assert used.tolist() == pytest.approx([1 - 0.5 * (3 + 0.1)] * 2)
+    assert unused.tolist() == [1, 1]

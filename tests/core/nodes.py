@@ -1,0 +1,80 @@
+"""A Flower grid of real ClientApps whose nodes come and go as a test says: polled as Flower's own, in this process."""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from fedsim.client_app import app
+from fedsim.config import RunConfig
+from fedsim.engine.inline import InlineGrid
+
+RAISED, OFFLINE = 2, 5  # Flower's error codes
+
+
+class Nodes(Grid):
+    """`online` says who is there: node id -> client. A node's state in memory is gone with it; its disk stays."""
+
+    def __init__(self, config: RunConfig, disks: Path | None = None) -> None:
+        InlineGrid(config)  # Flower makes messages on behalf of a task
+        self.config, self.disks = config, disks
+        self.online = {100 + client: client for client in range(config.clients)}
+        self.started = dict.fromkeys(self.online, "")  # when, as Flower tells it
+        self.configs = dict[int, RunConfig]()  # of nodes that see other data than the rest
+        self.happens: Callable[[Message], None] = lambda message: None  # called with every message that is pushed
+        self._states, self._waiting, self._ids = dict[int, RecordDict](), dict[str, Message](), count(1)
+
+    def leave(self, node: int) -> None:
+        self.online.pop(node, None)
+        self._states.pop(node, None)
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.online)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        return [NodeInfo(node_id=node, last_activated_at=self.started.get(node, "")) for node in self.online]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            ids.append(f"message-{next(self._ids)}")
+            message.metadata.__dict__["_message_id"] = ids[-1]
+            self._waiting[ids[-1]] = message
+            self.happens(message)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """One reply at a time, the newest first: nobody may rely on an order."""
+        due = [key for key in message_ids if key in self._waiting]
+        return [self._serve(self._waiting.pop(due[-1]))] if due else []
+
+    def _serve(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if node not in self.online:
+            return Message(Error(OFFLINE, "Node is offline"), reply_to=message)
+        place = {} if self.disks is None else {"state-dir": str(self.disks / str(self.online[node]))}
+        config = self.configs.get(node, self.config)
+        state = self._states.setdefault(node, RecordDict())
+        context = Context(1, node, {"partition-id": self.online[node], **place}, state, dict(config.flat()))
+        try:
+            return app(message, context)
+        except Exception as error:
+            return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+
+    def set_run(self, run: Run) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Run:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **keys: Any) -> Message:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise NotImplementedError
