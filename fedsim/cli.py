@@ -14,9 +14,10 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="fedsim", description="Personalized and asynchronous federated learning.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    words = sys.argv[1:] if arguments is None else arguments
+    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:  # one command need not wait for all
         import_module(f"fedsim.commands.{name}").add(commands)
-    args = parser.parse_args(arguments)
+    args = parser.parse_args(words)
     try:
         status: int = args.handler(args)
         return status

@@ -23,6 +23,7 @@ ASK_TORCH = (
     "import json, torch; seen = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())];"
     "print(json.dumps([torch.__version__, torch.version.cuda, seen]))"
 )
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd")  # of NVIDIA and AMD
 START_RAY = "import ray; ray.init(num_cpus=1, include_dashboard=False); ray.get(ray.remote(lambda: 0).remote())"
 
 
@@ -37,6 +38,10 @@ def gpus(device: str = "auto", visible: str = "") -> Finding:
         return problem("device", str(error), "correct device in the node's config")
     if kind == "cpu":
         return ok("device", "cpu")
+    if kind == "auto" and not any(Path(driver).exists() for driver in DRIVERS) and shutil.which("nvidia-smi") is None:
+        return ok(
+            "GPUs", "none: training runs on the CPU"
+        )  # without a driver torch, which takes seconds, need not be asked
     limit = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
     asked = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ASK_TORCH], capture_output=True, text=True, env={**os.environ, **limit}

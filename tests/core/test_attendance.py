@@ -104,7 +104,7 @@ def test_a_client_with_other_data_stays_out(
     assert refused.startswith("client 1 came back with other data and stays out: ")
     told = capsys.readouterr().out
     assert told.count("stays out") == 1
-    assert "node 501 cannot take part: ConfigError: client 7 does not exist" in told
+    assert "node 501 cannot take part: ConfigError: client 7: client 7 does not exist" in told
 
 
 def test_a_node_that_was_restarted_lost_its_job(federation: Callable[..., Nodes], tmp_path: Path) -> None:
