@@ -78,10 +78,7 @@ class Fleet:
 
 def roll_call(grid: Grid, config: RunConfig) -> Fleet:
     """Ask every node who it is, and one of them for the common initial model: the server itself holds no data."""
-    nodes = _await_nodes(grid, config.clients, config.timeout)
-    queries = [wire.pack_query(n, wire.ROLL_CALL, config.timeout) for n in nodes]
-    replies = exchange(grid, queries, config.timeout, all_must_answer=False)  # a node that just died still seems online
-    clients = muster((client_of(node, reply) for node, reply in replies.items()), config.clients)
+    clients = muster(_answers(grid, config.clients, config.timeout), config.clients)
     classes, first = max(len(c.labels) for c in clients), clients[0].node
     order = wire.pack_query(first, wire.INITIAL, config.timeout, classes)
     layout, theta, buffers = wire.unpack_initial(exchange(grid, [order], config.timeout)[first])
@@ -110,6 +107,18 @@ def client_of(node: int, reply: Message) -> Client:
     said = wire.unpack_presence(reply)
     sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
     return Client(said["client"], node, *sizes, labels, shape, said["lasting"])
+
+
+def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:
+    """What every node says of itself. One that died just now still seems to be connected: then it is asked again who is."""
+    found: dict[int, Client] = {}
+    while silent := set(nodes := _await_nodes(grid, expected, timeout)) - set(found):
+        queries = [wire.pack_query(node, wire.ROLL_CALL, timeout) for node in sorted(silent)]
+        replies = exchange(grid, queries, timeout, all_must_answer=False)
+        found |= {node: client_of(node, reply) for node, reply in replies.items()}
+        if len(replies) == len(queries):
+            break
+    return [client for node, client in found.items() if node in nodes]
 
 
 def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:

@@ -148,6 +148,20 @@ def test_when_nobody_is_left_it_waits(
     assert sorted(client for client, _ in reasons(tmp_path / "run")) == [0, 1, 2]
 
 
+def test_a_node_that_died_before_the_roll_call_is_replaced(federation: Callable[..., Nodes], tmp_path: Path) -> None:
+    """Flower needs a minute to see that a node is gone; the one that took its place is asked then."""
+    grid = federation("rounds=1")
+
+    def die(message: Message) -> None:
+        if message.metadata.dst_node_id == 101:
+            grid.leave(101)
+            grid.online[500] = 1
+
+    grid.happens = die
+    assert run(grid, tmp_path / "run") == [[0, 1, 2]]
+    assert reasons(tmp_path / "run") == []
+
+
 def test_it_does_not_wait_for_ever(federation: Callable[..., Nodes], tmp_path: Path) -> None:
     grid = federation("rounds=3", "timeout=0.3")
     grid.happens = at(1, 2, grid.online.clear)
