@@ -22,6 +22,7 @@ MODULES = (
     "similarity",
     "attention",
     "reports",
+    "wires",
 )  # each has NAME and run() -> list[Row]
 
 

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,12 +28,12 @@ from fedsim.errors import FedsimError
 LOCK, LOG, SECRET = "agent.lock", "agent.log", "executor.secret"
 FIRST_PAUSE, LAST_PAUSE, STEADY = 1.0, 30.0, 60.0  # seconds before a restart; and after which it counts as running well
 GRACE = 10.0  # seconds to end by itself
-LOG_BYTES = 20_000_000  # a log longer than this is put aside when its process starts
+LOG_BYTES = 20_000_000  # a log longer than this is put aside
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # how soon a ServerApp starts
     "PYTHONUNBUFFERED": "1",
 }
 
@@ -83,8 +84,13 @@ class Child:
     due: float = 0.0  # when to start it next
     pause: float = field(default=FIRST_PAUSE)
 
+    @property
+    def log(self) -> Path:
+        return self.home / f"{self.name}.log"
+
     def tend(self) -> None:
         now = time.monotonic()
+        _put_aside(self.log)
         if self.process is not None and self.process.poll() is None:
             return
         if self.process is not None:
@@ -96,10 +102,7 @@ class Child:
             self._start(now)
 
     def _start(self, now: float) -> None:
-        path = self.home / f"{self.name}.log"
-        if path.exists() and path.stat().st_size > LOG_BYTES:
-            os.replace(path, path.with_suffix(".log.1"))
-        with path.open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
@@ -118,7 +121,7 @@ def run(home: Path) -> int:
         ending: list[int] = []
         for sign in (signal.SIGTERM, signal.SIGINT):
             signal.signal(sign, lambda number, frame: ending.append(number))
-        while not ending:
+        while not ending and home.exists():  # whoever lost its home serves nobody
             for child in children:
                 child.tend()
             time.sleep(0.1)
@@ -224,6 +227,13 @@ class _alone:
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
+
+
+def _put_aside(log: Path) -> None:
+    """A process appends to its log for as long as it runs: the log is copied, then cut."""
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        shutil.copyfile(log, log.with_suffix(".log.1"))
+        os.truncate(log, 0)
 
 
 def _end(processes: "list[subprocess.Popen[bytes]]") -> None:

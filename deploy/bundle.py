@@ -31,12 +31,15 @@ clientapp = "fedsim_run.client:app"
 
 
 def bundle(config: RunConfig) -> bytes:
-    """TOML writes text, numbers and truth as JSON does; a quoted key may hold a dot."""
+    return build_fab_from_files(files(config))[0]
+
+
+def files(config: RunConfig) -> dict[str, bytes]:
+    """The app's files. TOML writes text, numbers and truth as JSON does; a quoted key may hold a dot."""
     lines = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in config.flat().items())
-    files = {
+    return {
         "pyproject.toml": PROJECT.format(version=version("fedsim"), config=lines).encode(),
         "fedsim_run/__init__.py": b'"""A run of fedsim."""\n',
         "fedsim_run/server.py": APP.format(module="server_app").encode(),
         "fedsim_run/client.py": APP.format(module="client_app").encode(),
     }
-    return build_fab_from_files(files)[0]

@@ -72,6 +72,30 @@ def test_a_node_is_told_its_state_folder_and_its_gpu(home: Path) -> None:
     assert agent._environment(home)["CUDA_VISIBLE_DEVICES"] == "1,2"
 
 
+def test_a_long_log_is_put_aside_while_its_process_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "LOG_BYTES", 1000)
+    chatter = [sys.executable, "-uc", "import time\nwhile True: print('x' * 99); time.sleep(0.01)"]
+    child = agent.Child("chatter", chatter, tmp_path, dict(os.environ))
+
+    def tended() -> bool:
+        child.tend()
+        return (tmp_path / "chatter.log.1").exists() and 0 < child.log.stat().st_size < 1000
+
+    try:
+        eventually(tended)
+    finally:
+        assert child.process is not None
+        agent._end([child.process])
+
+
+def test_an_agent_without_a_home_ends(home: Path) -> None:
+    agent.start(home)
+    group = agent.running(home)
+    assert group is not None
+    home.rename(home.with_name("elsewhere"))
+    eventually(lambda: not agent._members(group))
+
+
 def test_an_empty_home_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sys_argv, sys.argv = sys.argv, ["agent", "start", str(tmp_path)]
     try:
