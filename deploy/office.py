@@ -40,7 +40,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedsim.errors import FedsimError
 
-PATIENCE = 60.0  # seconds for the SuperLink to come up
+PATIENCE = 120.0  # seconds for the SuperLink to come up, or back
 Desk = Callable[[ControlHttpClient, list[str]], Iterator[Any]]
 
 
@@ -101,12 +101,20 @@ def start(link: ControlHttpClient, arguments: list[str]) -> Iterator[Any]:
 
 
 def follow(link: ControlHttpClient, arguments: list[str]) -> Iterator[Any]:
-    number, after = int(arguments[0]), 0.0
+    """A SuperLink that goes away for a while is waited for: the run may go on meanwhile."""
+    number, after, contact = int(arguments[0]), 0.0, time.monotonic()
     while True:
-        for part in link.StreamLogs(StreamLogsRequest(run_id=number, after_timestamp=after)):
-            after = max(after, part.latest_timestamp)
-            yield from part.log_output.splitlines()
-        status = _status(link.ListRuns(ListRunsRequest(run_id=number)).run_dict[number])
+        try:
+            for part in link.StreamLogs(StreamLogsRequest(run_id=number, after_timestamp=after)):
+                after, contact = max(after, part.latest_timestamp), time.monotonic()
+                yield from part.log_output.splitlines()
+            status = _status(link.ListRuns(ListRunsRequest(run_id=number)).run_dict[number])
+        except httpx.TransportError:
+            if time.monotonic() - contact > PATIENCE:
+                raise
+            time.sleep(1)
+            continue
+        contact = time.monotonic()
         if status.startswith("finished"):
             yield {"status": status}
             return
