@@ -4,18 +4,19 @@ import subprocess
 import sys
 import tempfile
 from functools import cache
-from importlib.metadata import distribution, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path, PurePosixPath
 
 from deploy.hosts import Host
 from fedsim.errors import FedsimError
 
 PATIENCE = 1800.0  # torch is large and lines are slow
+SETUPTOOLS = 77  # as pyproject.toml requires it
 
 
 def install(host: Host) -> str:
     """Makes the environment if it is not there, then installs; pip leaves alone what fits already."""
-    wheel = _wheel()
+    wheel = build_wheel()
     environment = str(PurePosixPath(host.python).parent.parent)
     host.run(
         "sh", "-c", 'test -x "$0" || python3 -m venv "$1"', host.python, environment, inside=False, timeout=PATIENCE
@@ -29,7 +30,7 @@ def install(host: Host) -> str:
 
 
 @cache
-def _wheel() -> Path:
+def build_wheel() -> Path:
     """Built from the source this fedsim runs from."""
     source = Path(__file__).parent.parent
     if not (source / "pyproject.toml").exists():
@@ -38,9 +39,18 @@ def _wheel() -> Path:
             "install elsewhere: install the same version there by hand"
         )
     folder = Path(tempfile.mkdtemp(prefix="fedsim-wheel-"))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source)]
+    options = ["--quiet", "--no-deps", *_build_tool(), "--wheel-dir", str(folder)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FedsimError(f"no wheel of fedsim could be built: {done.stderr.strip().splitlines()[-1]}")
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def _build_tool() -> list[str]:
+    """pip downloads it, unless it is here already."""
+    try:
+        return ["--no-build-isolation"] if int(version("setuptools").split(".")[0]) >= SETUPTOOLS else []
+    except PackageNotFoundError:
+        return []
