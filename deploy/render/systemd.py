@@ -10,6 +10,7 @@ from deploy.homes import Belongings
 from deploy.hosts import python_of
 from deploy.inventory import Inventory, Machine, Node
 from deploy.render.files import File, absolute, fill, operator, package, secret
+from fedsim.errors import ConfigError
 
 USER = "fedsim"
 REMARK = "The federation under systemd: `fedsim deploy status|run|logs --dir`. systemctl starts and stops it."
@@ -48,7 +49,7 @@ def _folder(name: str, machine: Machine, own: Belongings, devices: str) -> dict[
         "unit.service",
         what="server" if name == "server" else f"node {name}",
         user=USER,
-        python=_quoted(machine.python, command=True),
+        python=_quoted(machine.python),  # the only word of a command where $ means itself
         environment=_quoted(f"HOME={machine.home}"),
         home=_quoted(machine.home),
         home_argument=_quoted(machine.home, command=True),
@@ -75,6 +76,10 @@ def _settled(inventory: Inventory, name: str, machine: Machine) -> Machine:
     """With paths that do not depend on who logs in."""
     home = absolute(machine.home or f"{HOMES}/{inventory.name}/{name}", f"home of {name}")
     python = absolute(python_of(replace(machine, python=machine.python or ENVIRONMENT)), f"python of {name}")
+    if set(python) & set("\"'\\"):
+        raise ConfigError(
+            f"python of {name} = {python!r}: systemd starts no program with quotes or backslashes in its path"
+        )
     return replace(machine, home=home, python=python)
 
 

@@ -14,16 +14,16 @@ def dump(*documents: Any) -> str:
 
 
 def _lines(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
+    if not _nested(value):
+        yield _scalar(value)
+    elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _entry(f"{_key(key)}:", inner)
-    elif isinstance(value, list):
+    else:
         for inner in value:
             first, *rest = _lines(inner) if _nested(inner) else _entry("", inner)
             yield f"- {first.lstrip()}"
             yield from (f"  {line}" for line in rest)
-    else:
-        yield _scalar(value)
 
 
 def _entry(head: str, value: Any) -> Iterator[str]:
