@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from deploy.pki import write_private
+from deploy.files import write_private
 from fedsim.errors import FedsimError
 
 LOCK, LOG, SECRET = "agent.lock", "agent.log", "executor.secret"

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deploy import homes, pki
+from deploy import belongings, pki
+from deploy.belongings import PACKAGES
 from deploy.bundle import bundle
-from deploy.homes import PACKAGES
 from deploy.hosts import Host
 from deploy.inventory import Inventory
 from fedsim.config import RunConfig
@@ -148,7 +148,7 @@ class Federation:
         pki.check_complete(self.inventory.secrets, self.nodes)
 
     def _same_versions(self) -> None:
-        ours = homes.versions()
+        ours = belongings.versions()
 
         def check(host: Host) -> str | None:
             theirs = json.loads(host.run(host.python, "-c", VERSIONS, inside=False))
@@ -166,7 +166,9 @@ class Federation:
 
         def furnish(host: Host) -> Host | None:
             server = host is self.server
-            own = homes.of_server(self.inventory) if server else homes.of_node(self.inventory, nodes[host.name])
+            own = (
+                belongings.of_server(self.inventory) if server else belongings.of_node(self.inventory, nodes[host.name])
+            )
             wanted = {**own.private, **own.public}
             host.run("mkdir", "-p", "-m", "700", "--", host.home, inside=False)
             known = json.loads(host.run(host.python, "-c", DIGESTS, *wanted))
@@ -197,7 +199,7 @@ class Federation:
         return host.module("deploy.agent", "status", ".").strip() == "running"
 
     def _register(self) -> None:
-        keys = homes.as_json(homes.public_keys(self.inventory))
+        keys = belongings.as_json(belongings.public_keys(self.inventory))
         for row in self._desk("register", stdin=keys):
             if "registered" in row:
                 self.say(f"server: the key of {row['registered']} is registered")

@@ -7,7 +7,6 @@
 Private files are written readable by their owner alone, and never overwritten unless asked to rotate.
 """
 
-import os
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from deploy.files import write_private, write_public
 from fedsim.errors import FedsimError
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
@@ -110,23 +110,6 @@ def read_certificate(path: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         raise FedsimError(f"{path} is not a readable certificate ({error}): run `fedsim deploy init`") from error
-
-
-def write_private(path: Path, content: bytes) -> None:
-    _write(path, content, 0o600)
-
-
-def write_public(path: Path, content: bytes) -> None:
-    _write(path, content, 0o644)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Never readable by others, not even for a moment."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
-    os.replace(beside, path)
 
 
 def _builder(

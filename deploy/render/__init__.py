@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deploy import pki
+from deploy.files import write_private, write_public
 from deploy.inventory import Inventory
 from deploy.render import compose, kubernetes, systemd
-from deploy.render.files import File
+from deploy.render.output import File
 from fedsim.errors import FedsimError, unknown
 
 KINDS = {"compose": compose.files, "systemd": systemd.files, "kubernetes": kubernetes.files}
@@ -24,7 +25,7 @@ def render(inventory: Inventory, kind: str, folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     _clear(folder, set(files))
     for name, file in files.items():
-        (pki.write_private if file.private else pki.write_public)(folder / name, file.content)
+        (write_private if file.private else write_public)(folder / name, file.content)
         if file.owner is not None and os.getuid() == 0:
             os.chown(folder / name, file.owner, file.owner)
         yield folder / name

@@ -3,11 +3,11 @@
 import os
 from typing import Any
 
-from deploy import homes, pki
+from deploy import belongings, pki
 from deploy.inventory import Inventory, Machine, Node
 from deploy.render import containers as inside
 from deploy.render import yaml
-from deploy.render.files import File, fill, image, operator, secret
+from deploy.render.output import File, fill, image, operator, secret
 
 REMARK = "The federation in its containers: `fedsim deploy status|run|logs --dir`. Compose starts and stops it."
 REGISTER = "register_keys"  # no node can be called that
@@ -25,7 +25,7 @@ def files(inventory: Inventory) -> dict[str, File]:
         "federation.toml": operator(inventory, machines, REMARK),
         "config/ca.crt": File.of((folder / pki.CA).read_bytes()),
         "config/server.crt": File.of((folder / pki.SERVER).read_bytes()),
-        "config/nodes.json": File.of(inside.text(homes.public_keys(inventory))),
+        "config/nodes.json": File.of(inside.text(belongings.public_keys(inventory))),
         "config/server.json": File.of(inside.text(inside.about_server(inventory))),
         "secrets/server.key": secret((folder / pki.SERVER_KEY).read_bytes(), owner),
         **image(),

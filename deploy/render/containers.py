@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
 
-from deploy import homes, pki
+from deploy import belongings, pki
 from deploy.inventory import Inventory, Node
-from deploy.render.files import absolute
+from deploy.render.output import absolute
 
 HOME, CONFIG, SECRETS, DATA = "/var/lib/fedsim", "/etc/fedsim", "/run/secrets", "/data"
 PYTHON = "/usr/local/bin/python"
@@ -27,7 +27,7 @@ REGISTER = f"{PYTHON} -m deploy.office ready && {PYTHON} -m deploy.office regist
 def about_server(inventory: Inventory) -> dict[str, Any]:
     """It listens on every address of its container; who may come is the network's business."""
     return {
-        **homes.about_server(inventory),
+        **belongings.about_server(inventory),
         "host": pki.INSIDE,
         "bind": "0.0.0.0",
         "ca": f"{CONFIG}/ca.crt",
@@ -38,7 +38,7 @@ def about_server(inventory: Inventory) -> dict[str, Any]:
 
 def about_node(inventory: Inventory, node: Node) -> dict[str, Any]:
     """A container sees only the GPUs it was given, numbered from 0: there is nothing left to choose."""
-    about = homes.about_node(inventory, node)
+    about = belongings.about_node(inventory, node)
     data = {"data": data_inside(node)} if node.data else {}
     return {
         **about,

@@ -5,11 +5,11 @@ import re
 from base64 import b64encode
 from typing import Any
 
-from deploy import homes, pki
+from deploy import belongings, pki
 from deploy.inventory import Inventory, Machine, Node
 from deploy.render import containers as inside
 from deploy.render import yaml
-from deploy.render.files import File, fill, image, operator, secret
+from deploy.render.output import File, fill, image, operator, secret
 from fedsim.errors import ConfigError
 
 REMARK = "The federation in its pods: `fedsim deploy status|run|logs --dir`. kubectl starts and stops it."
@@ -73,7 +73,7 @@ def _configs(inventory: Inventory) -> list[Tree]:
         "server.json": inside.text(inside.about_server(inventory)),
         "ca.crt": authority,
         "server.crt": (inventory.secrets / pki.SERVER).read_text(),
-        "nodes.json": inside.text(homes.public_keys(inventory)),
+        "nodes.json": inside.text(belongings.public_keys(inventory)),
     }
     nodes = {n.name: {"node.json": inside.text(inside.about_node(inventory, n))} for n in inventory.nodes}
     everyone = {"server": server, **{name: {**own, "ca.crt": authority} for name, own in nodes.items()}}
@@ -134,7 +134,7 @@ def _server(inventory: Inventory) -> list[Tree]:
         "livenessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 20, "failureThreshold": 6},
         "resources": {"requests": REQUESTS["server"]},
     }
-    print_ = _print(inside.about_server(inventory), homes.public_keys(inventory), inventory.secrets / pki.SERVER)
+    print_ = _print(inside.about_server(inventory), belongings.public_keys(inventory), inventory.secrets / pki.SERVER)
     return [service, _stateful(inventory.name, "server", pki.INSIDE, own, print_)]
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import PurePosixPath
 
-from deploy import homes
-from deploy.homes import Belongings
+from deploy import belongings
+from deploy.belongings import Belongings
 from deploy.hosts import python_of
 from deploy.inventory import Inventory, Machine, Node
-from deploy.render.files import File, absolute, fill, operator, package, secret
+from deploy.render.output import File, absolute, fill, operator, package, secret
 from fedsim.errors import ConfigError
 
 USER = "fedsim"
@@ -25,14 +25,14 @@ ExecStartPost=/bin/sh -c '"$$0" -m deploy.office ready && exec "$$0" -m deploy.o
 
 
 def files(inventory: Inventory) -> dict[str, File]:
-    server = homes.of_server(inventory)
-    keys = {"nodes.json": homes.as_json(homes.public_keys(inventory))}
+    server = belongings.of_server(inventory)
+    keys = {"nodes.json": belongings.as_json(belongings.public_keys(inventory))}
     machines = {"server": _settled(inventory, "server", inventory.server)}
     written = _folder("server", machines["server"], Belongings(server.private, {**server.public, **keys}), NO_DEVICES)
     for node in inventory.nodes:
         machines[node.name] = _settled(inventory, node.name, node)
         devices = NO_DEVICES if node.device == "cpu" else GPU_DEVICES
-        written |= _folder(node.name, machines[node.name], homes.of_node(inventory, node), devices)
+        written |= _folder(node.name, machines[node.name], belongings.of_node(inventory, node), devices)
     return {
         "README.txt": fill("systemd.txt", name=inventory.name, machines=_commands(inventory), user=USER),
         "federation.toml": operator(inventory, {n: _reached(m) for n, m in machines.items()}, REMARK),
