@@ -98,9 +98,7 @@ def names_of(certificate: x509.Certificate) -> set[str]:
 
 def check_complete(folder: Path, nodes: Iterable[str]) -> None:
     """Refuses to go on without a certificate or a key that the federation needs."""
-    needed = [folder / CA, folder / SERVER, folder / SERVER_KEY]
-    needed += [path for name in nodes for path in (node_key(folder, name), node_public(folder, name))]
-    for path in needed:
+    for path in (folder / CA, folder / SERVER, folder / SERVER_KEY, *(node_key(folder, name) for name in nodes)):
         if not path.exists():
             raise FedsimError(f"{path} is missing: run `fedsim deploy init`, which makes what is not there")
 

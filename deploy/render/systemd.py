@@ -97,7 +97,7 @@ def _commands(inventory: Inventory) -> str:
     machines: list[tuple[str, Machine | Node]] = [("server", inventory.server), *((n.name, n) for n in inventory.nodes)]
     for name, machine in machines:
         if machine.ssh:
-            lines.append(f"  tar -c {name} | ssh {machine.ssh} 'umask 077; tar -xp'")
+            lines.append(f"  tar -cf - {name} | ssh {machine.ssh} 'umask 077; tar -xpf -'")
             lines.append(f"  ssh -t {machine.ssh} 'sudo sh {name}/install.sh && rm -r {name}'")
         else:
             where = f"  (on the machine behind `{machine.via}`)" if machine.via else ""
