@@ -47,7 +47,7 @@ def _authority(inventory: Inventory) -> Iterator[str]:
 
 def _server(inventory: Inventory, rotate: bool) -> Iterator[str]:
     path, wanted = inventory.secrets / pki.SERVER, {inventory.server.host, *inventory.server.names}
-    if path.exists() and not rotate and wanted | {pki.INSIDE} <= pki.names_of(pki.read_certificate(path)):
+    if path.exists() and not rotate and wanted <= pki.names_of(pki.read_certificate(path)):
         return
     yield f"{'renewed' if path.exists() else 'made'} the server's certificate for {', '.join(sorted(wanted))}"
     pki.issue_server(inventory.secrets, [inventory.server.host, *inventory.server.names])

@@ -34,7 +34,7 @@ def render(inventory: Inventory, kind: str, folder: Path) -> Iterator[Path]:
 def _check_name(inventory: Inventory) -> None:
     certificate = inventory.secrets / pki.SERVER
     if pki.INSIDE not in pki.names_of(pki.read_certificate(certificate)):
-        raise FedsimError(f"{certificate} is not valid for {pki.INSIDE}: run `fedsim deploy init`, which renews it")
+        raise FedsimError(f"{certificate} is not valid for {pki.INSIDE}: `fedsim deploy init --rotate` renews it")
 
 
 def _clear(folder: Path, wanted: set[str]) -> None:

@@ -422,9 +422,9 @@ def test_keys_and_certificates_must_be_there_and_fit(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pki, "INSIDE", "localhost")  # as certificates were made before containers had a name for it
         pki.issue_server(inventory.secrets, old)
-    with pytest.raises(FedsimError, match="not valid for fedsim-server: run `fedsim deploy init`"):
+    with pytest.raises(FedsimError, match="not valid for fedsim-server: `fedsim deploy init --rotate` renews it"):
         list(render(inventory, "compose", tmp_path / "out"))
-    list(init(tmp_path, "trial", "", 0, [], False))
+    list(init(tmp_path, "trial", "", 0, [], rotate=True))
     assert list(render(inventory, "compose", tmp_path / "out"))
 
 
