@@ -10,15 +10,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deploy import pki
+from deploy import belongings, pki
+from deploy.belongings import PACKAGES
 from deploy.bundle import bundle
 from deploy.hosts import Host
-from deploy.install import install, wheel_of_this
-from deploy.inventory import Inventory, Node
+from deploy.install import build_wheel, install
+from deploy.inventory import Inventory
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 
@@ -26,7 +26,6 @@ T = TypeVar("T")
 Say = Callable[[str], None]
 AT_ONCE = 16  # machines talked to at the same time
 ONLINE_PATIENCE = 120.0  # seconds for the nodes to come online
-PACKAGES = ("fedsim", "flwr")  # of the same version everywhere
 VERSIONS = (
     "import json, platform; from importlib.metadata import version, PackageNotFoundError\n"
     "def of(name):\n"
@@ -161,15 +160,10 @@ class Federation:
     # Steps of `up`
 
     def _check_keys(self) -> None:
-        folder = self.inventory.secrets
-        names = [pki.CA, pki.SERVER, pki.SERVER_KEY, *(f"nodes/{name}.key" for name in self.nodes)]
-        if missing := [name for name in names if not (folder / name).exists()]:
-            raise FedsimError(
-                f"{folder / missing[0]} is missing: run `fedsim deploy init`, which makes what is not there"
-            )
+        pki.check_complete(self.inventory.secrets, self.nodes)
 
     def _same_versions(self) -> None:
-        ours = {name: version(name) for name in PACKAGES}
+        ours = belongings.versions()
 
         def check(host: Host) -> str | None:
             theirs = json.loads(host.code(VERSIONS, inside=False))
@@ -183,58 +177,22 @@ class Federation:
 
     def _furnish(self) -> set[Host]:
         """Files to each machine; returns the machines where what is to run has changed."""
-        secrets, inventory = self.inventory.secrets, self.inventory
-        authority = (secrets / pki.CA).read_bytes()
+        nodes = {node.name: node for node in self.inventory.nodes}
 
         def furnish(host: Host) -> Host | None:
-            if host is self.server:
-                private = {"server.key": (secrets / pki.SERVER_KEY).read_bytes()}
-                public = {"server.crt": (secrets / pki.SERVER).read_bytes(), "server.json": self._about_server()}
-            else:
-                node = next(n for n in inventory.nodes if n.name == host.name)
-                private = {"node.key": pki.node_key(secrets, node.name).read_bytes()}
-                public = {"node.json": self._about_node(node)}
-            wanted = {**private, **public, "ca.crt": authority}
+            server = host is self.server
+            own = (
+                belongings.of_server(self.inventory) if server else belongings.of_node(self.inventory, nodes[host.name])
+            )
+            wanted = {**own.private, **own.public}
             host.run("mkdir", "-p", "-m", "700", "--", host.home, inside=False)
             known = json.loads(host.code(DIGESTS, *wanted))
             stale = {name: content for name, content in wanted.items() if known.get(name) != _digest(content)}
             for name, content in stale.items():
-                host.put(name, content, private=name in private)
+                host.put(name, content, private=name in own.private)
             return host if stale else None
 
         return {host for host in self._each(furnish, self.everyone) if host}
-
-    def _about_server(self) -> bytes:
-        server = self.inventory.server
-        loopback = server.host in pki.LOOPBACK
-        about = {
-            "role": "server",
-            "name": self.inventory.name,
-            "host": server.host,
-            "bind": server.bind or ("127.0.0.1" if loopback else "0.0.0.0"),
-            "fleet-port": server.fleet_port,
-            "control-port": server.control_port,
-            "ca": "ca.crt",
-            "certificate": "server.crt",
-            "key": "server.key",
-            "versions": {name: version(name) for name in PACKAGES},
-        }
-        return json.dumps(about, indent=1).encode()
-
-    def _about_node(self, node: Node) -> bytes:
-        server = self.inventory.server
-        about = {
-            "role": "node",
-            "name": node.name,
-            "superlink": f"{server.host}:{server.fleet_port}",
-            "ca": "ca.crt",
-            "key": "node.key",
-            "port": node.port,
-            "gpu": node.gpu,
-            "config": self.inventory.node_config(node),
-            "versions": {name: version(name) for name in PACKAGES},
-        }
-        return json.dumps(about, indent=1).encode()
 
     def _refuse_problems(self) -> None:
         problems = [
@@ -256,8 +214,8 @@ class Federation:
         return host.module("deploy.agent", "status", ".").strip() == "running"
 
     def _register(self) -> None:
-        keys = {name: pki.node_public(self.inventory.secrets, name).read_text() for name in self.nodes}
-        for row in self._desk("register", stdin=json.dumps(keys).encode()):
+        keys = belongings.as_json(belongings.public_keys(self.inventory))
+        for row in self._desk("register", stdin=keys):
             if "registered" in row:
                 self.say(f"server: the key of {row['registered']} is registered")
             else:
@@ -297,7 +255,7 @@ class Federation:
         return told[0] if told else f"it can reach {where}, but is not online: see `fedsim deploy logs {name}`"
 
     def _install(self) -> None:
-        wheel = wheel_of_this()
+        wheel = build_wheel()
         self._each(lambda host: self.say(f"{host.name}: {install(host, wheel)}"), self.everyone)
 
     # How it is done

@@ -24,7 +24,7 @@ class Host:
 
     def __init__(self, inventory: Inventory, name: str, machine: Machine) -> None:
         self.name, self.machine = name, machine
-        self._home, self._python = inventory.home(name, machine), _python(machine)
+        self._home, self._python = inventory.home(name, machine), python_of(machine)
 
     @cached_property
     def home(self) -> str:
@@ -113,7 +113,7 @@ class Host:
         return said.removeprefix("fedsim: ")
 
 
-def _python(machine: Machine) -> str:
+def python_of(machine: Machine) -> str:
     if not machine.python:
         return f"{VENV}/bin/python" if machine.ssh else sys.executable
     return machine.python if Path(machine.python).name.startswith("python") else f"{machine.python}/bin/python"

@@ -3,13 +3,14 @@
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import distribution, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path, PurePosixPath
 
 from deploy.hosts import Host
 from fedsim.errors import FedsimError
 
 PATIENCE = 1800.0  # torch is large and lines are slow
+SETUPTOOLS = 77  # as pyproject.toml requires it
 
 
 def install(host: Host, wheel: Path) -> str:
@@ -26,7 +27,7 @@ def install(host: Host, wheel: Path) -> str:
     return f"installed {wheel.name}"
 
 
-def wheel_of_this() -> Path:
+def build_wheel() -> Path:
     """Built from the source this fedsim runs from."""
     source = Path(__file__).parent.parent
     if not (source / "pyproject.toml").exists():
@@ -35,9 +36,18 @@ def wheel_of_this() -> Path:
             "install elsewhere: install the same version there by hand"
         )
     folder = Path(tempfile.mkdtemp(prefix="fedsim-wheel-"))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source)]
+    options = ["--quiet", "--no-deps", *_build_tool(), "--wheel-dir", str(folder)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FedsimError(f"no wheel of fedsim could be built: {done.stderr.strip().splitlines()[-1]}")
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def _build_tool() -> list[str]:
+    """pip downloads it, unless it is here already."""
+    try:
+        return ["--no-build-isolation"] if int(version("setuptools").split(".")[0]) >= SETUPTOOLS else []
+    except PackageNotFoundError:
+        return []

@@ -30,6 +30,7 @@ from fedsim.errors import FedsimError
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 AUTHORITY_YEARS, SERVER_DAYS = 10, 365
 CURVE = ec.SECP384R1()  # Flower authenticates SuperNodes by NIST curves
+INSIDE = "fedsim-server"  # the server's name among containers; every certificate is valid for it
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # the server's own commands reach it there
 
 
@@ -59,9 +60,9 @@ def create_authority(folder: Path, name: str) -> None:
 
 
 def issue_server(folder: Path, hosts: Iterable[str], lifetime: timedelta = timedelta(days=SERVER_DAYS)) -> None:
-    """A certificate for the server under each of these names and addresses, and on its own loopback."""
+    """A certificate for the server under each of these names and addresses, among containers, and on its own loopback."""
     authority, signer = read_certificate(folder / CA), _read_key(folder / CA_KEY)
-    key, names = ec.generate_private_key(CURVE), dict.fromkeys([*hosts, *LOOPBACK])
+    key, names = ec.generate_private_key(CURVE), dict.fromkeys([*hosts, INSIDE, *LOOPBACK])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, next(iter(names)))])
     certificate = (
         _builder(subject, authority.subject, key, lifetime)
@@ -99,6 +100,13 @@ def names_of(certificate: x509.Certificate) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
+
+
+def check_complete(folder: Path, nodes: Iterable[str]) -> None:
+    """Refuses to go on without a certificate or a key that the federation needs."""
+    for path in (folder / CA, folder / SERVER, folder / SERVER_KEY, *(node_key(folder, name) for name in nodes)):
+        if not path.exists():
+            raise FedsimError(f"{path} is missing: run `fedsim deploy init`, which makes what is not there")
 
 
 def read_certificate(path: Path) -> x509.Certificate:
