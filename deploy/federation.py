@@ -123,13 +123,16 @@ class Federation:
 
     # Runs
 
-    def run(self, config: RunConfig, folder: Path) -> str:
-        """From start to end; the run folder lies in `folder` then, whatever came of the run. Returns Flower's status."""
+    def run(self, config: RunConfig, folder: Path, tell: Say | None = None) -> str:
+        """From start to end; the run folder lies in `folder` then, whatever came of the run. Returns Flower's status.
+
+        `tell` takes what the ServerApp prints.
+        """
         there = self.place_of(folder)
         order = bundle(config.replace(out=there, clients=len(self.nodes)))
         (number,) = json.loads(f"[{self.server.module('deploy.office', 'start', stdin=order)}]")
         try:
-            return self._follow(number)
+            return self._follow(number, tell or self.say)
         except KeyboardInterrupt:
             self._desk("stop", number)
             raise
@@ -146,7 +149,7 @@ class Federation:
             else path
         )
 
-    def _follow(self, number: str) -> str:
+    def _follow(self, number: str, tell: Say) -> str:
         status = "unknown"
         with self.server.stream(self.server.python, "-P", "-m", "deploy.office", "follow", number) as lines:
             for line in lines:
@@ -154,7 +157,7 @@ class Federation:
                 if isinstance(said, dict):
                     status = said["status"]
                 elif worth_saying(said):
-                    self.say(said)
+                    tell(said)
         return status
 
     # Steps of `up`

@@ -1,5 +1,6 @@
 """How far a run is: a bar on a terminal, plain lines in a log."""
 
+import re
 import sys
 from typing import Protocol
 
@@ -74,6 +75,33 @@ class Lines:
 
     def end(self) -> None:
         pass
+
+
+class Relay:
+    """Shows a run elsewhere as a bar here: reads the lines that `Lines` prints there, and passes on all others."""
+
+    TOLD = re.compile(
+        r"(?P<title>.+): (?:(?P<rounds>\d+) rounds(?:, (?P<done>\d+) already done)?"
+        r"|after round (?P<number>\d+)/\d+  (?P<text>.*))"
+    )
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._begun = bar, False
+
+    def __call__(self, line: str) -> None:
+        told = self.TOLD.fullmatch(line)
+        if told is None:
+            print(line, flush=True)
+        elif told["rounds"]:
+            self._bar.begin(told["title"], int(told["rounds"]), int(told["done"] or 0))
+            self._begun = True
+        elif self._begun:
+            self._bar.round(int(told["number"]))
+            self._bar.evaluated(int(told["number"]), told["text"])
+
+    def end(self) -> None:
+        if self._begun:
+            self._bar.end()
 
 
 class Silent:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedsim import session
 from fedsim.commands.resume import unfinished
 from fedsim.commands.run import add_config, conclude
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.progress import Bar, Relay
 from fedsim.record import new_folder
 
 if TYPE_CHECKING:
@@ -111,7 +113,12 @@ def _run(args: argparse.Namespace) -> int:
     if config.clients != nodes:
         raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
     session.rhythm(config)  # what is impossible is refused before anything starts
-    status = federation.run(config, folder)
+    relay = Relay(Bar()) if sys.stdout.isatty() else None
+    try:
+        status = federation.run(config, folder, relay)
+    finally:
+        if relay:
+            relay.end()
     if "completed" not in status:
         raise FedsimError(f"the run ended as {status}. Look at `fedsim deploy logs`, go on with --resume {folder}")
     conclude(folder)

@@ -373,7 +373,7 @@ def test_packages_that_do_not_fit() -> None:
 
 
 def test_the_command_tells_the_same_as_data_and_exits_with_1(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["doctor", "--home", str(node), "--now", str(time.time() - 100)]
+    arguments = ["doctor", "--home", str(node), "--now", str(time.time() - 100_000)]
     assert main(arguments) == 1
     lines = capsys.readouterr().out.splitlines()
     assert main([*arguments, "--json"]) == 1
