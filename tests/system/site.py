@@ -61,10 +61,13 @@ class Site:
                 process.kill()
                 process.wait()
 
+    def events(self, out: Path, kind: str) -> list[dict[str, Any]]:
+        """Of a run, as the server has them."""
+        place = Path(Federation(read(self.folder / "federation.toml")).place_of(out))
+        return [event for event in read_events(place) if event["kind"] == kind]
+
     def steps(self, out: Path) -> int:
-        """How far the run is, as the server has it."""
-        federation = Federation(read(self.folder / "federation.toml"))
-        return sum(event["kind"] == "step" for event in read_events(Path(federation.place_of(out))))
+        return len(self.events(out, "step"))
 
     def home(self, name: str) -> Path:
         return self.folder / "homes" / name
