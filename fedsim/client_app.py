@@ -14,7 +14,7 @@ from fedsim import registry, wire
 from fedsim.algorithm import Algorithm, ClientBehaviour, Task
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.payload import Answer, Job, Memory, Report
+from fedsim.payload import Answer, Job, Memory, Report, Uplink
 from fedsim.rng import stream
 
 
@@ -30,6 +30,7 @@ def straggle(message: Message, context: Context, call_next: ClientAppCallable) -
 
 app = ClientApp(mods=[straggle])
 WARM = 128  # clients whose data stays in memory
+READ = "batches-read"  # what a client remembers of batches in order
 
 
 @app.query()
@@ -55,7 +56,7 @@ def train(message: Message, context: Context) -> Message:
     job, task, watch = work.job, work.task, Stopwatch()
     received, personal = work.test_received()
     watch.lap("test")
-    uplink = work.behaviour.train(task, job.down, work.memory, work.rng("train"))
+    uplink = work.train()
     watch.lap("train")
     local = None
     if job.test_local and uplink.local is not None:
@@ -99,6 +100,14 @@ class Work:
     def rng(self, purpose: str) -> np.random.Generator:
         return stream(self.config.seed, self.job.client, self.job.step, self.job.turn, purpose)
 
+    def train(self) -> Uplink:
+        """The job itself. Batches in order go on where the last one stopped: that place is the client's to remember."""
+        self._turn_back()
+        uplink = self.behaviour.train(self.task, self.job.down, self.memory, self.rng("train"))
+        if self.config.batches == "in-order":
+            self.memory.numbers[READ] = self.task.read
+        return uplink
+
     def test_received(self) -> tuple[float | None, float | None]:
         """Accuracies of the received and of the personal model, if this job asks for them; one test if they are one."""
         job, down = self.job, self.job.down
@@ -108,9 +117,14 @@ class Work:
         )
         if not job.test_personal:
             return received, None
+        self._turn_back()
         personal = self.behaviour.personalise(self.task, down, self.memory, self.rng("personalise"))
         same = personal is model and received is not None
         return received, received if same else self.task.accuracy(personal, buffers)
+
+    def _turn_back(self) -> None:
+        """To where training stopped: a task serves many jobs, and batches read for personalising do not count."""
+        self.task.read = int(self.memory.numbers.get(READ, 0))
 
 
 def _work(message: Message, context: Context) -> Work:

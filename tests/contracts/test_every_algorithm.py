@@ -41,6 +41,7 @@ SETTINGS = {
     "as made": [],
     "half of the clients": ["participation=0.5"],
     "stale results": ["pace=window", "stragglers=periodic", "stragglers.count=3"],
+    "batches in order": ["batches=in-order", "local-steps=3"],
     "dropouts": ["pace=buffered", "stragglers=speed", "stragglers.dropout=0.3"],
 }
 
