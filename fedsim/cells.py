@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import RunConfig
+from fedsim.config import RunConfig, parse
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.files import write_text
 from fedsim.record import EVENTS, MANIFEST, read_manifest
@@ -58,8 +58,8 @@ class Cell:
     def check(self) -> None:
         """A folder that holds another run is not touched."""
         if (self.folder / MANIFEST).exists():
-            asked = {k: v for k, v in self.config.flat().items() if k not in ("out", "resume")}
-            if read_manifest(self.folder)["config"] != asked:
+            asked = self.config.replace(out="", resume=False)
+            if parse(read_manifest(self.folder)["config"]) != asked:  # keys that came later have their defaults
                 raise ConfigError(
                     f"{self.folder} holds a run of another configuration: choose another --out, or remove it"
                 )
@@ -127,10 +127,9 @@ def _tail(path: Path) -> list[dict[str, Any]]:
 
 def main(text: str) -> int:
     """The process of one cell: its clients run in it, one after the other."""
-    from fedsim import config as configs
     from fedsim.engine.launch import launch
 
-    config = configs.parse(json.loads(text))
+    config = parse(json.loads(text))
     try:
         launch(config, "inline")
     except FedsimError as error:

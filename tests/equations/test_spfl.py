@@ -145,6 +145,14 @@ def test_equal_similarities_are_fedavg(name: str) -> None:
         np.testing.assert_allclose(state.models, [plain.theta] * 2, atol=1e-6)
 
 
+def test_the_identity_leaves_everyone_alone() -> None:
+    strategy = server("spfl", [10, 30], Layout((Tensor("head.w", (2, 1), "head"),)), head_mode="identity", gamma=100)
+    state = strategy.init(vec(1, 1), strategy.fleet)
+    for t in range(2):
+        state = strategy.update(state, [both(0, 10, t, vec(2, 0), vec(1, 1)), both(1, 30, t, vec(0, -3), vec(1, 1))])
+    assert state.models.tolist() == [[5, 1], [1, -5]]
+
+
 def test_gamma_one_starts_every_round_from_one_model_and_evaluates_before_that() -> None:
     rng = np.random.default_rng(2)
     strategy = server("spfl", [10, 10, 10], gamma=1)
