@@ -6,7 +6,6 @@ import time
 import tracemalloc
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from benchmarks.row import Row
 from fedsim.config import RunConfig
@@ -21,31 +20,40 @@ TIME_LIMIT, MEMORY_LIMIT = 3.0, 2.2
 
 
 def run() -> list[Row]:
-    layout = Layout((Tensor("base.w", (BASE, 1), "base"), Tensor("head.w", (HEAD, 1), "head")))
-    strategy = Spfl(SPFL.params(probe="cheap"), RunConfig(clients=CLIENTS))
     rng = np.random.default_rng(0)
-    theta = rng.standard_normal(layout.size, dtype=np.float32)
-    strategy.enlist(Fleet([Client(i, i, 10, 1, (1,)) for i in range(CLIENTS)], layout, theta, theta[:0]))
-    deltas = [rng.standard_normal(layout.size, dtype=np.float32) for _ in range(CLIENTS)]
-    state = strategy.init(theta, strategy.fleet)
-    with threadpool_limits(1):  # on a busy machine, threads that wait for each other would be measured instead
-        seconds = [(_ours(strategy, state, deltas), _bare(state.models, deltas)) for _ in range(TURNS)]
-    whole = state.models.nbytes
-    tracemalloc.start()
-    _ours(strategy, state, deltas)
-    peak = tracemalloc.get_traced_memory()[1] + 2 * whole  # with what was there before: models and updates
-    tracemalloc.stop()
-    what = f"{CLIENTS} clients, d = {layout.size:,}"
+    deltas = [rng.standard_normal(BASE + HEAD, dtype=np.float32) for _ in range(CLIENTS)]
+    strategy, state = _server("cheap", deltas[0])
+    seconds = [(_ours(strategy, state, deltas), _bare(state.models, deltas)) for _ in range(TURNS)]
+    what = f"{CLIENTS} clients, d = {BASE + HEAD:,}"
     return [
         Row.of(f"SPFL server step, {what}, vs bare products", seconds, "s", TIME_LIMIT),
-        Row(f"SPFL peak memory, {what}, vs the models", peak / 2**20, whole / 2**20, "MiB", MEMORY_LIMIT),
+        _memory(f"SPFL peak memory, {what}, vs the models", "cheap", deltas, MEMORY_LIMIT),
+        _memory("the same with probes of their own, which are there too", "faithful", deltas),
     ]
+
+
+def _server(probe: str, theta: np.ndarray) -> tuple[Spfl, State]:
+    layout = Layout((Tensor("base.w", (BASE, 1), "base"), Tensor("head.w", (HEAD, 1), "head")))
+    strategy = Spfl(SPFL.params(probe=probe), RunConfig(clients=CLIENTS))
+    strategy.enlist(Fleet([Client(i, i, 10, 1, (1,)) for i in range(CLIENTS)], layout, theta, theta[:0]))
+    return strategy, strategy.init(theta, strategy.fleet)
+
+
+def _memory(name: str, probe: str, deltas: list[np.ndarray], limit: float | None = None) -> Row:
+    """The most that is there at once in a round with reset and refresh, results and models included."""
+    tracemalloc.start()
+    strategy, state = _server(probe, deltas[0])
+    _ours(strategy, state, [delta.copy() for delta in deltas])
+    peak, whole = tracemalloc.get_traced_memory()[1], state.models.nbytes
+    tracemalloc.stop()
+    return Row(name, peak / 2**20, whole / 2**20, "MiB", limit)
 
 
 def _ours(strategy: Spfl, state: State, deltas: list[np.ndarray]) -> float:
     """A round with reset and refresh."""
-    state.step = 0
-    arrivals = [Arrival(i, 0, Uplink({"delta": delta}, 10), 0.0, 1.0) for i, delta in enumerate(deltas)]
+    state.step, apart = 0, strategy.params.probe == "faithful"
+    vectors = [{"delta": delta} | ({"probe": delta.copy()} if apart else {}) for delta in deltas]
+    arrivals = [Arrival(i, 0, Uplink(own, 10), 0.0, 1.0) for i, own in enumerate(vectors)]
     start = time.perf_counter()
     strategy.update(state, arrivals)
     return time.perf_counter() - start

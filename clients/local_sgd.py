@@ -25,8 +25,11 @@ Lesson = Callable[["Trainer", Batch], Tensor]  # learns from one mini-batch, ret
 class Trainer:
     """A model with a client's data and optimizer: what a lesson works with. `x` is channels-last in memory."""
 
-    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, config: RunConfig, rng: np.random.Generator) -> None:
+    def __init__(
+        self, model: nn.Module, x: Tensor, y: Tensor, config: RunConfig, rng: np.random.Generator, read: int = 0
+    ) -> None:
         self.model, self.config, self.rng = model, config, rng
+        self._start = read if config.batches == "in-order" else None
         self.parameters = list(model.parameters())
         self.optimizer = SGD(self.parameters, config.lr, config.momentum, config.weight_decay)
         self._x, self._y = x, y
@@ -35,7 +38,7 @@ class Trainer:
         """The loop: so many mini-batches, epoch after epoch; returns the mean loss."""
         total = torch.zeros((), device=self._x.device)
         self.model.train()
-        for chosen in batches(len(self._y), self.config.batch_size, steps, self.rng):
+        for chosen in batches(len(self._y), self.config.batch_size, steps, self.rng, self._start):
             total += lesson(self, self.batch(chosen)).detach()
         return float(total) / max(1, steps)
 
@@ -69,12 +72,15 @@ def one_step(adjust: Adjust | None = None) -> Lesson:
     return lesson
 
 
-def batches(samples: int, size: int, steps: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """So many index batches, epoch after epoch, reshuffled each time; the last one of an epoch may be short."""
-    per_epoch = -(-samples // size)
+def batches(
+    samples: int, size: int, steps: int, rng: np.random.Generator, start: int | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """So many index batches, epoch after epoch, reshuffled each time; the last one of an epoch may be short. With a `start`
+    nothing is shuffled: they are taken in order, round and round, the first `start` of them having been read before."""
+    per_epoch, order = -(-samples // size), np.arange(samples)
     for step in range(steps):
-        place = step % per_epoch
-        if place == 0:
+        place = (step + (start or 0)) % per_epoch
+        if place == 0 and start is None:
             order = rng.permutation(samples)
         yield order[place * size : (place + 1) * size]
 

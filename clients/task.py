@@ -30,7 +30,7 @@ class TorchTask:
         torch.set_num_threads(config.threads)
         self.config = config
         self.device = device_of(config.device)
-        self.examples = len(data.y_train)
+        self.examples, self.read = len(data.y_train), 0
         shape = data.x_train.shape[1:]
         self._network = network(config, (shape[0], shape[1], shape[2]), classes, self.device)
         self._model, self.layout = self._network.module, self._network.layout
@@ -55,7 +55,9 @@ class TorchTask:
     ) -> Fit:
         self._load(start, buffers)
         steps = length(self.examples, self.config, epochs) if steps is None else steps
-        loss = Trainer(self._model, self._x, self._y, self.config, rng).descend(steps, lesson or one_step())
+        trainer = Trainer(self._model, self._x, self._y, self.config, rng, self.read)
+        loss = trainer.descend(steps, lesson or one_step())
+        self.read += steps
         return Fit(flatten(self._model.parameters()), flatten(_buffers(self._model)), loss, steps)
 
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:

@@ -39,6 +39,7 @@ class Task(Protocol):
     layout: Layout
     config: RunConfig
     examples: int  # training samples
+    read: int  # mini-batches read so far, where batches in order go on
 
     def initial(self) -> Vec:
         """The common initial model of the run."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import RunConfig
+from fedsim.config import RunConfig, parse
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.files import write_text
 from fedsim.record import EVENTS, MANIFEST, asked, read_manifest
@@ -57,7 +57,10 @@ class Cell:
 
     def check(self) -> None:
         """A folder that holds another run is not touched."""
-        if (self.folder / MANIFEST).exists() and read_manifest(self.folder)["config"] != asked(self.config):
+        if not (self.folder / MANIFEST).exists():
+            return
+        before = parse(read_manifest(self.folder)["config"])  # keys that came later have their defaults
+        if asked(before) != asked(self.config):
             raise ConfigError(f"{self.folder} holds a run of another configuration: choose another --out, or remove it")
 
     def start(self) -> None:
@@ -123,10 +126,9 @@ def _tail(path: Path) -> list[dict[str, Any]]:
 
 def main(text: str) -> int:
     """The process of one cell: its clients run in it, one after the other."""
-    from fedsim import config as configs
     from fedsim.engine.launch import launch
 
-    config = configs.parse(json.loads(text))
+    config = parse(json.loads(text))
     try:
         launch(config, "inline")
     except FedsimError as error:

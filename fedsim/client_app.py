@@ -16,7 +16,7 @@ from fedsim.algorithm import Algorithm, ClientBehaviour, Task
 from fedsim.config import RunConfig, from_run_config
 from fedsim.disk import Disk
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.payload import Answer, Job, Memory, Report
+from fedsim.payload import Answer, Job, Memory, Report, Uplink
 from fedsim.rng import stream
 from fedsim.vector import Vec
 
@@ -35,6 +35,7 @@ app = ClientApp(mods=[straggle])
 STATE_DIR = "state-dir"  # node config: where the node keeps what must last
 WARM = 128  # clients whose data stays in memory
 OWN = "own"  # the partition of silos that each bring their own data
+READ = "batches-read"  # what a client remembers of batches in order
 
 
 @app.query()
@@ -64,7 +65,7 @@ def train(message: Message, context: Context) -> Message:
     job, task, watch = work.job, work.task, Stopwatch()
     received, personal = work.test_received()
     watch.lap("test")
-    uplink = work.behaviour.train(task, job.down, work.memory, work.rng("train"))
+    uplink = work.train()
     watch.lap("train")
     local = None
     if job.test_local and uplink.local is not None:
@@ -115,10 +116,19 @@ class Work:
     @cached_property
     def personal(self) -> Vec:
         """The model this client would use now."""
+        self._turn_back()
         return self.behaviour.personalise(self.task, self.job.down, self.memory, self.rng("personalise"))
 
     def rng(self, purpose: str) -> np.random.Generator:
         return stream(self.config.seed, self.job.client, self.job.step, self.job.turn, purpose)
+
+    def train(self) -> Uplink:
+        """The job itself. Batches in order go on where the last one stopped: that place is the client's to remember."""
+        self._turn_back()
+        uplink = self.behaviour.train(self.task, self.job.down, self.memory, self.rng("train"))
+        if self.config.batches == "in-order":
+            self.memory.numbers[READ] = self.task.read
+        return uplink
 
     def test_received(self) -> tuple[float | None, float | None]:
         """Accuracies of the received and of the personal model, if this job asks for them; one test if they are one."""
@@ -142,6 +152,10 @@ class Work:
         told = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), accuracy)
         text = card(told, config, disk.model.name, data.x_train.shape[1:], classes, bool(self.task.layout.buffers))
         disk.keep(tensors, told, text)
+
+    def _turn_back(self) -> None:
+        """To where training stopped: a task serves many jobs, and batches read for personalising do not count."""
+        self.task.read = int(self.memory.numbers.get(READ, 0))
 
 
 def _work(message: Message, context: Context) -> Work:

@@ -40,6 +40,7 @@ class RunConfig:
     algorithm: str = "fedavg"
     dataset: str = "digits"
     partition: str = "iid"
+    inputs: str = "normalised"  # normalised | raw: pixels as stored, 0 to 255
     model: str = "mlp"
     clients: int = 10
     rounds: int = 20
@@ -48,6 +49,7 @@ class RunConfig:
     local_epochs: int = 1  # 0: do not train at all
     local_steps: int = 0  # mini-batch steps per job; 0: count in epochs
     batch_size: int = 32
+    batches: str = "shuffled"  # shuffled | in-order: as the split deals them, on from where the last job stopped
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -87,8 +89,9 @@ class RunConfig:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
         if not 0 <= self.validation < 1:
             raise ConfigError(f"validation must be at least 0 and below 1, not {self.validation}")
-        if self.clock not in ("virtual", "wall"):
-            unknown("clock", self.clock, ("virtual", "wall"))
+        one_of("inputs", self.inputs, ("normalised", "raw"))
+        one_of("batches", self.batches, ("shuffled", "in-order"))
+        one_of("clock", self.clock, ("virtual", "wall"))
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")

@@ -20,7 +20,7 @@ FORMAT = 1  # raise when a split draws differently: cached splits of older versi
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's own samples, images normalised, N x C x H x W."""
+    """One client's own samples, images N x C x H x W, normalised unless the run wants them raw."""
 
     x_train: NDArray[np.float32]
     y_train: Indices
@@ -42,7 +42,7 @@ def client_data(config: RunConfig, client: int) -> ClientData:
     pooled = dataset.labels.pooled
 
     def images(indices: Indices) -> NDArray[np.float32]:
-        x = dataset.images(indices)
+        x = dataset.images(indices, normalised=config.inputs == "normalised")
         return np.ascontiguousarray(np.rot90(x, share.turns, axes=(2, 3))) if share.turns else x
 
     train, test = _held_back(share, config, client) if config.validation else (share.train, share.test)
@@ -57,7 +57,8 @@ def _held_back(share: Share, config: RunConfig, client: int) -> tuple[Indices, I
         raise ConfigError(
             f"client {client} has {len(order)} training samples, too few for validation={config.validation}"
         )
-    return share.train[order[held:]], share.train[order[:held]]
+    kept = np.sort(order[held:]) if config.batches == "in-order" else order[held:]
+    return share.train[kept], share.train[order[:held]]
 
 
 def shares(config: RunConfig) -> list[Share]:

@@ -18,7 +18,8 @@ Server:           W[r+1] = sum_k (n_k / n) w_k^r over what arrived; fresh models
 The paper uses (11). The authors' code puts the raw cosine S into the leap (`weight = raw`) and treats each tensor as a
 stage (`stages = tensor`); the text is the default. The second-order term is tiny as printed: in effect a stale update is
 moved onto the current model. `leap-scale` enlarges it. The paper averages with 1/N'; its splits are equal, and n_k / n keeps
-LGA without stragglers equal to FedAvg bit by bit. Buffers are averaged.
+LGA without stragglers equal to FedAvg bit by bit. Buffers are averaged. The authors' code also reads raw pixels, class by
+class (`inputs=raw batches=in-order`), with cycles one round longer (`stragglers.schedule=official`): the presets of Table 2.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """How a run related its clients to each other: heat maps of the recorded matrices, and their means over the rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,11 @@ def matrix_figure(run: Run, path: Path, rounds: Sequence[int] | None = None) -> 
     return True
 
 
+def mean_between(found: Mapping[int, Mapping[str, Matrix]], name: str) -> list[float]:
+    """One number per recorded round: what different clients have to do with each other on average (Figures 4-5 of SPFL)."""
+    return [float(np.mean(off_diagonal(recorded[name]))) for recorded in found.values()]
+
+
 def _range(matrices: Sequence[Matrix]) -> tuple[float, float]:
     """One colour scale for all rounds; it needs some length even if all clients are alike."""
     entries = (
@@ -88,11 +93,11 @@ def _heat(axes: Axes, matrix: Matrix, order: Sequence[int], low: float, high: fl
 
 def _means(axes: Axes, found: dict[int, dict[str, Matrix]], names: Sequence[str]) -> None:
     """Each matrix lasts until the next one was recorded."""
-    rounds = list(found)
     for index, name in enumerate(names):
-        values = [float(np.mean(off_diagonal(found[number][name]))) for number in rounds]
         colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
-        axes.plot(rounds, values, marker="o", markersize=4, color=colour, linestyle=line, label=name)
+        axes.plot(
+            list(found), mean_between(found, name), marker="o", markersize=4, color=colour, linestyle=line, label=name
+        )
     axes.set(xlabel="round", ylabel="mean over pairs", title="mean between different clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

@@ -1,6 +1,7 @@
 """The one training loop, and the vectors around it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,6 +52,34 @@ def test_every_sample_once_per_epoch() -> None:
     two = list(batches(10, 4, 6, rng))
     assert sorted(np.concatenate(two[3:])) == list(range(10))
     assert np.concatenate(two[:3]).tolist() != np.concatenate(two[3:]).tolist()
+
+
+def test_batches_in_order_go_round_from_where_they_stopped() -> None:
+    found = batches(10, 4, 5, np.random.default_rng(0), start=5)
+    assert [b.tolist() for b in found] == [[8, 9], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [0, 1, 2, 3]]
+
+
+def test_batches_in_order_are_the_same_in_two_jobs_as_in_three(
+    small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
+) -> None:
+    """A client that trains alone reads the same six mini-batches however they are cut into jobs; shuffled, it does not."""
+
+    def sha(order: str, *keys: str) -> str:
+        config = small("algorithm=local", f"batches={order}", *keys)
+        return str(finished(config, name=" ".join([order, *keys]))["weights_sha256"])
+
+    two, three = ("rounds=2", "local-steps=3"), ("rounds=3", "local-steps=2")
+    assert sha("in-order", *two) == sha("in-order", *three)
+    assert sha("shuffled", *two) != sha("shuffled", *three)
+
+
+def test_batches_that_were_read_to_personalise_do_not_count(
+    small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
+) -> None:
+    keys = ("algorithm=fedavg-ft", "batches=in-order", "rounds=4", "local-steps=1")
+    often, seldom = (finished(small(*keys, f"eval-every={n}"), name=str(n)) for n in (1, 4))
+    assert often["weights_sha256"] == seldom["weights_sha256"]
+    assert often["accuracy"]["personal"]["per_client"] == seldom["accuracy"]["personal"]["per_client"]
 
 
 def test_length_counts_epochs_or_steps() -> None:

@@ -41,6 +41,7 @@ SETTINGS = {
     "as made": [],
     "half of the clients": ["participation=0.5"],
     "stale results": ["pace=window", "stragglers=periodic", "stragglers.count=3"],
+    "batches in order": ["batches=in-order", "local-steps=3"],
     "dropouts": ["pace=buffered", "stragglers=speed", "stragglers.dropout=0.3"],
 }
 
@@ -71,6 +72,26 @@ def test_it_resumes_as_if_it_had_never_stopped(
         del summary["seconds"]
     assert resumed == whole
     assert what_happened(tmp_path / "cut") == what_happened(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_real_seconds_give_the_weights_of_virtual_ones(
+    name: str, small: Small, finished: Callable[..., dict[str, Any]]
+) -> None:
+    keys = (f"algorithm={name}", "pace=synchronous", "rounds=3")
+    virtual, wall = (finished(small(*keys, f"clock={clock}"), name=clock) for clock in ("virtual", "wall"))
+    assert wall["weights_sha256"] == virtual["weights_sha256"]
+    assert wall["accuracy"] == virtual["accuracy"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_takes_results_as_they_come_on_the_wall_clock(
+    name: str, small: Small, finished: Callable[..., dict[str, Any]]
+) -> None:
+    keys = ["clock=wall", "pace=buffered", "stragglers=periodic", "stragglers.count=2", "stragglers.unit=0.001"]
+    summary = finished(small(f"algorithm={name}", "rounds=8", *keys))
+    assert summary["failures"] == []
+    assert None not in summary["accuracy"]["personal"]["per_client"]
 
 
 @pytest.mark.parametrize("name", SYNCHRONOUS)

@@ -62,6 +62,8 @@ def test_parameters_of_another_algorithm_may_stand_there() -> None:
         ("device=gpu", "cuda:N"),
         ("device=cpu:1", "cuda:N"),
         ("clock=sundial", "wall"),
+        ("inputs=grey", "unknown inputs 'grey'.*normalised, raw"),
+        ("batches=sorted", "unknown batches 'sorted'.*in-order, shuffled"),
         ("pace=presto", "synchronous"),
         ("stragglers=tired", "none"),
         ("resume=perhaps", "resume must be of type bool"),

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedsim.matrices import Matrices
-from fedsim.report.matrices import matrix_figure, order_by_data, spread_over
+from fedsim.report.matrices import load, matrix_figure, mean_between, order_by_data, spread_over
 from fedsim.report.runs import Run
 
 
@@ -28,6 +29,15 @@ def test_a_picture_only_if_something_was_recorded(tmp_path: Path) -> None:
     assert matrix_figure(run(tmp_path), tmp_path / "heat.png")
     assert (tmp_path / "heat.png").stat().st_size > 10_000
     assert matrix_figure(run(tmp_path), tmp_path / "one.png", rounds=[11])
+
+
+def test_means_are_over_different_clients_and_follow_the_rounds(tmp_path: Path) -> None:
+    kept = Matrices(tmp_path)
+    kept.keep(1, {"base": np.array([[1, 0.2], [0.4, 1]]), "head": np.eye(2)})
+    kept.keep(11, {"base": np.array([[1, 0.5], [0.7, 1]]), "head": -np.ones((2, 2))})
+    found = load(run(tmp_path))
+    assert mean_between(found, "base") == pytest.approx([0.3, 0.6])
+    assert mean_between(found, "head") == [0, -1]
 
 
 def test_rounds_are_spread_with_both_ends() -> None:

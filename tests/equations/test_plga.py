@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedsim.config import RunConfig
 from fedsim.vector import Layout, Tensor
@@ -116,6 +118,49 @@ def test_a_straggler_that_did_not_move_is_given_the_global_model() -> None:
     del strategy.fleet.busy[0]
     state = strategy.update(state, [arrival(0, 10, 0, 1, delta=vec(0, 0, 0))])
     assert state.personal[0] == pytest.approx([1, 2, 3])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 6), st.integers(0, 2**32 - 1))
+def test_the_order_of_the_clients_does_not_matter(count: int, seed: int) -> None:
+    """Client 0 of the first order is late by two rounds, wherever it stands in the other."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 100, count)
+    deltas = rng.normal(size=(3, count, 5)).astype(np.float32)
+
+    def outcome(order: Any) -> tuple[Any, Any]:
+        strategy = server("plga", sizes[order].tolist())
+        late, state = int(np.flatnonzero(order == 0)[0]), strategy.init(vec(0, 0, 0, 0, 0), strategy.fleet)
+        strategy.fleet.busy[late] = 0
+        for t in range(3):
+            fresh = [arrival(i, int(sizes[j]), t, delta=deltas[t, j]) for i, j in enumerate(order) if j or t == 2]
+            if t == 2:
+                del strategy.fleet.busy[late]
+                fresh[late] = arrival(late, int(sizes[0]), 0, 2, delta=deltas[2, 0])
+            state = strategy.update(state, fresh)
+        return state.theta, state.personal
+
+    order = rng.permutation(count)
+    (theta, personal), (permuted, personals) = outcome(np.arange(count)), outcome(order)
+    np.testing.assert_allclose(permuted, theta, atol=1e-5)
+    np.testing.assert_allclose(personals, personal[order], atol=1e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_a_personal_model_lies_between_the_leapt_and_the_global_one(seed: int, late: int) -> None:
+    """Nearer to the client's own: the global model's share is between 0.119 and 0.5, whatever the direction."""
+    rng = np.random.default_rng(seed)
+    strategy = server("plga", [10, 10])
+    state = strategy.init(vec(0, 0, 0, 0, 0), strategy.fleet)
+    strategy.fleet.busy[0] = 0
+    for t in range(late):
+        state = strategy.update(state, [arrival(1, 10, t, delta=rng.normal(size=5).astype(np.float32))])
+    own = arrival(0, 10, 0, late, delta=rng.normal(size=5).astype(np.float32))
+    leapt, current = state.theta + strategy.leap(state, own), state.theta.copy()
+    moved, way = strategy.update(state, [own]).personal[0] - leapt, current - leapt
+    assert (moved * np.sign(way) >= 0.119 * np.abs(way) - 1e-5).all()
+    assert (moved * np.sign(way) <= 0.5 * np.abs(way) + 1e-5).all()
 
 
 # On real training

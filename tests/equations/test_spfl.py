@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from clients.task import layout_of
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.vector import Layout, Tensor
@@ -20,7 +22,17 @@ def both(client: int, size: int, step: int, delta: Any, probe: Any) -> Any:
     return arrival(client, size, step, delta=delta, probe=probe)
 
 
-def transcribed(deltas: Any, probes: Any, sizes: Any, gamma: int, alpha: float, mode: str, head: str, what: str) -> Any:
+def transcribed(
+    deltas: Any,
+    probes: Any,
+    sizes: Any,
+    gamma: int,
+    alpha: float,
+    mode: str,
+    head: str,
+    what: str,
+    stages: Any = STAGES,
+) -> Any:
     """Equations (2) to (7) as printed, entry by entry in float64. deltas and probes: rounds x clients x parameters."""
     rounds, count, width = deltas.shape
     w = np.zeros((count, width))
@@ -31,7 +43,7 @@ def transcribed(deltas: Any, probes: Any, sizes: Any, gamma: int, alpha: float, 
             for i in range(count):
                 w[i] = w_g
             sngs = {}
-            for name, s in STAGES.items():
+            for name, s in stages.items():
                 g = [-probes[t, i, s] for i in range(count)]
                 S = [[g[i] @ g[j] / np.sqrt(g[i] @ g[i] * (g[j] @ g[j])) for j in range(count)] for i in range(count)]
                 sngs[name] = [
@@ -40,7 +52,7 @@ def transcribed(deltas: Any, probes: Any, sizes: Any, gamma: int, alpha: float, 
             if head == "identity":
                 sngs["head"] = np.eye(count).tolist()
         new = w.copy()
-        for name, s in STAGES.items():
+        for name, s in stages.items():
             for i in range(count):
                 row = [sizes[j] / n * sngs[name][i][j] for j in range(count)]
                 if mode == "normalized":
@@ -66,6 +78,31 @@ def test_twelve_rounds_against_the_transcription(name: str, mode: str, alpha: fl
         state = strategy.update(state, [both(i, sizes[i], t, deltas[t, i], probes[t, i]) for i in range(3)])
     expected = transcribed(deltas.astype(float), probes.astype(float), sizes, 5, alpha, mode, head, name)
     np.testing.assert_allclose(state.models, expected, rtol=1e-6, atol=1e-6)
+
+
+class Residual(nn.Module):
+    """A small network of ResNet's kind: four top-level children, so four stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, 2, 3)
+        self.block1, self.block2 = (nn.Sequential(nn.Conv2d(2, 2, 3), nn.GroupNorm(1, 2), nn.ReLU()) for _ in range(2))
+        self.head = nn.Linear(2, 3)
+
+
+@pytest.mark.parametrize("head", ["softmax", "identity"])
+def test_a_residual_network_has_as_many_stages_as_parts(head: str) -> None:
+    layout, rng, sizes = layout_of(Residual()), np.random.default_rng(4), [10, 20, 50]
+    stages = {name: slice(parts[0].start, parts[-1].stop) for name, parts in layout.stages.items()}
+    assert list(stages) == ["stem", "block1", "block2", "head"]
+    deltas, probes = rng.normal(size=(2, 4, 3, layout.size)).astype(np.float32)
+    strategy = server("spfl", sizes, layout, gamma=3, head_mode=head)
+    state = strategy.init(np.zeros(layout.size, np.float32), strategy.fleet)
+    for t in range(4):
+        state = strategy.update(state, [both(i, sizes[i], t, deltas[t, i], probes[t, i]) for i in range(3)])
+    expected = transcribed(deltas.astype(float), probes.astype(float), sizes, 3, 1, "normalized", head, "spfl", stages)
+    np.testing.assert_allclose(state.models, expected, rtol=1e-6, atol=1e-6)
+    assert list(strategy.matrices(state)) == [f"similarity-{name}" for name in stages]
 
 
 def test_two_clients_by_hand() -> None:
@@ -106,6 +143,14 @@ def test_equal_similarities_are_fedavg(name: str) -> None:
         state = strategy.update(state, [both(i, (30, 10)[i], t, deltas[i], probe) for i in range(2)])
         plain = average.update(plain, [arrival(i, (30, 10)[i], t, delta=deltas[i]) for i in range(2)])
         np.testing.assert_allclose(state.models, [plain.theta] * 2, atol=1e-6)
+
+
+def test_the_identity_leaves_everyone_alone() -> None:
+    strategy = server("spfl", [10, 30], Layout((Tensor("head.w", (2, 1), "head"),)), head_mode="identity", gamma=100)
+    state = strategy.init(vec(1, 1), strategy.fleet)
+    for t in range(2):
+        state = strategy.update(state, [both(0, 10, t, vec(2, 0), vec(1, 1)), both(1, 30, t, vec(0, -3), vec(1, 1))])
+    assert state.models.tolist() == [[5, 1], [1, -5]]
 
 
 def test_gamma_one_starts_every_round_from_one_model_and_evaluates_before_that() -> None:

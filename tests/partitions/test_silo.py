@@ -38,6 +38,26 @@ def test_a_client_gets_its_own_samples(small: Small) -> None:
     assert data.classes == 10
 
 
+def test_raw_inputs_are_the_pixels_as_stored(tmp_path: Path) -> None:
+    x, y = np.arange(20 * 9).reshape(20, 3, 3).astype(np.uint8), np.arange(20) % 2
+    np.savez(tmp_path / "pixels.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    keys = ["dataset=pixels", f"data-root={tmp_path}", "clients=2"]
+    raw, normalised = (silo.client_data(configs.read(None, [*keys, f"inputs={i}"]), 0) for i in ("raw", "normalised"))
+    share = silo.shares(configs.read(None, keys))[0]
+    assert np.array_equal(raw.x_train[:, 0], x[share.train])
+    assert raw.x_train.dtype == np.float32
+    assert abs(normalised.x_train.mean()) < 1 < raw.x_train.mean()
+    assert np.array_equal(raw.y_train, normalised.y_train)
+
+
+@pytest.mark.parametrize("validation", ["validation=0", "validation=0.3"])
+def test_classes_are_dealt_one_after_the_other(validation: str, small: Small) -> None:
+    """Which is what batches in order then read, also when a part is held back."""
+    config = small("partition=classes", "partition.classes=4", "batches=in-order", validation)
+    labels = silo.client_data(config, 1).y_train
+    assert np.count_nonzero(np.diff(labels)) == 3
+
+
 def test_a_client_that_does_not_exist(small: Small) -> None:
     with pytest.raises(ConfigError, match="client 4 does not exist: the run has clients 0 to 3"):
         silo.client_data(small(), 4)
