@@ -7,7 +7,7 @@ from fedsim.algorithm import Algorithm, ClientBehaviour, Fit, GlobalState, Globa
 from fedsim.config import NoParams, RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.fleet import Client, Fleet
-from fedsim.payload import Arrival, Downlink, Memory, Uplink
+from fedsim.payload import Arrival, Downlink, Memory, Model, Uplink
 from fedsim.vector import Layout, Vec, weighted_mean, weighted_sum
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Layout",
     "LocalSGD",
     "Memory",
+    "Model",
     "NoParams",
     "RunConfig",
     "ServerStrategy",

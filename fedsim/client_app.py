@@ -1,6 +1,7 @@
 """The ClientApp: one handler per message type. Its imports are light: in a deployment every message is a new process."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,8 +15,9 @@ from fedsim import registry, wire
 from fedsim.algorithm import Algorithm, ClientBehaviour, Task
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.payload import Answer, Job, Memory, Report
+from fedsim.payload import Answer, Job, Memory, Model, Report
 from fedsim.rng import stream
+from fedsim.vector import Vec
 
 
 def straggle(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -59,7 +61,7 @@ def train(message: Message, context: Context) -> Message:
     watch.lap("train")
     local = None
     if job.test_local and uplink.local is not None:
-        local = task.accuracy(uplink.local, uplink.vectors.get("buffers"))
+        local = _accuracy(task, uplink.local, uplink.vectors)
     watch.lap("test")
     wire.write_memory(context.state, work.memory)
     cost = {**watch.seconds, "memory": task.memory()}
@@ -102,15 +104,19 @@ class Work:
     def test_received(self) -> tuple[float | None, float | None]:
         """Accuracies of the received and of the personal model, if this job asks for them; one test if they are one."""
         job, down = self.job, self.job.down
-        model, buffers = down.vectors.get("model"), down.vectors.get("buffers")
-        received = (
-            self.task.accuracy(model, buffers) if job.test_received and down.shared and model is not None else None
-        )
+        model = down.vectors.get("model")
+        asked = job.test_received and down.shared
+        received = _accuracy(self.task, model, down.vectors) if asked and model is not None else None
         if not job.test_personal:
             return received, None
         personal = self.behaviour.personalise(self.task, down, self.memory, self.rng("personalise"))
         same = personal is model and received is not None
-        return received, received if same else self.task.accuracy(personal, buffers)
+        return received, received if same else _accuracy(self.task, personal, down.vectors)
+
+
+def _accuracy(task: Task, model: Vec | Model, beside: Mapping[str, Vec]) -> float | None:
+    """Of a model with its own buffers, or with those that travel beside it."""
+    return task.accuracy(*(model if isinstance(model, Model) else Model(model, beside.get("buffers"))))
 
 
 def _work(message: Message, context: Context) -> Work:

@@ -2,9 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from fedsim.config import Scalar
 from fedsim.vector import Vec
+
+
+class Model(NamedTuple):
+    """A model together with the buffers (BatchNorm statistics) that belong to it; None: those of the common start."""
+
+    vector: Vec
+    buffers: Vec | None
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Uplink:
     examples: int
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    local: Vec | None = None  # the model after training; it is tested on the client and does not travel
+    local: Vec | Model | None = None  # the model after training: tested (alone: with the `buffers` sent), never sent
 
 
 @dataclass
