@@ -16,6 +16,8 @@ from fedsim.errors import ConfigError
 from fedsim.files import read_npz
 from fedsim.matrices import matrix_files
 from fedsim.record import read_events
+from fedsim.report.relations import groups_by_data, inside_and_outside
+from fedsim.report.runs import Run
 from fedsim.similarity import off_diagonal, squared_distances
 from partitions.silo import client_data
 from strategies.attention import ATTENTIONS
@@ -196,6 +198,27 @@ def test_it_is_neither_local_training_nor_fedavg(name: str, small: Small, finish
     files = matrix_files(tmp_path / name)
     assert sorted(files) == [1, 2, 3, 4]
     np.testing.assert_allclose(read_npz(files[4])["xi"].sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "stays"),
+    [
+        (["algorithm=fedamp"], True),
+        (["algorithm=heurfedamp"], True),
+        (["algorithm=fedamp", "fedamp.sigma=first", "fedamp.sharpness=1", "fedamp.alpha=bound"], False),
+    ],
+    ids=["fedamp", "heurfedamp", "one step size at the scale of the median"],
+)
+def test_clients_listen_to_their_own_group(
+    keys: list[str], stays: bool, small: Small, finished: Finished, tmp_path: Path
+) -> None:
+    """Five groups by their dominating digits: twice the weight inside, with the scales that are not set by hand."""
+    finished(small("partition=practical", "clients=15", "rounds=6", "local-epochs=3", "lr=0.1", "batch-size=16", *keys))
+    groups = groups_by_data(Run.load(tmp_path / "run"))
+    assert groups == [group for group in range(5) for _ in range(3)]
+    weights = [inside_and_outside(read_npz(path)["xi"], groups) for path in matrix_files(tmp_path / "run").values()]
+    assert len(weights) == 6
+    assert all(inside > 2 * outside for inside, outside in weights) == stays
 
 
 def test_the_objective_decreases_on_a_convex_problem(small: Small, tmp_path: Path, monkeypatch: Any) -> None:
