@@ -4,19 +4,19 @@ import numpy as np
 
 from clients.proximal import Proximal
 from fedsim.algorithm import Task
-from fedsim.payload import Downlink, Memory, Uplink
-from fedsim.vector import Vec
+from fedsim.payload import Downlink, Memory, Model, Uplink
 
 
 class Attentive(Proximal):
     """Expects parameters with `start`: cloud (the received model) or own."""
 
     def train(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Uplink:
-        own = self.params.start == "own"
-        start = self.personalise(task, down, memory, rng) if own else down.vectors["model"]
-        fit = task.fit(start, rng, buffers=memory.vectors.get("buffers"), lesson=self.lesson(task, down, memory))
+        own, buffers = self.personalise(task, down, memory, rng)
+        start = own if self.params.start == "own" else down.vectors["model"]
+        fit = task.fit(start, rng, buffers=buffers, lesson=self.lesson(task, down, memory))
         memory.vectors |= {"model": fit.model, "buffers": fit.buffers}
-        return Uplink({"model": fit.model}, task.examples, metrics={"loss": fit.loss}, local=fit.model)
+        return Uplink({"model": fit.model}, task.examples, metrics={"loss": fit.loss}, local=fit.whole)
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
-        return memory.vectors["model"] if "model" in memory.vectors else down.vectors["model"]
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Model:
+        kept = memory.vectors
+        return Model(kept["model"], kept["buffers"]) if "model" in kept else Model(down.vectors["model"], None)

@@ -5,23 +5,22 @@ import numpy as np
 from clients.local_sgd import LocalSGD
 from clients.proximal import Proximal
 from fedsim.algorithm import Task
-from fedsim.payload import Downlink, Memory
-from fedsim.vector import Vec
+from fedsim.payload import Downlink, Memory, Model
 
 
 class FineTuned(LocalSGD):
     """Expects parameters with `epochs` (0: as long as local training)."""
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Model:
         epochs = self.params.epochs or None
-        return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), epochs=epochs).model
+        return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), epochs=epochs).whole
 
 
 class Updated(LocalSGD):
     """Expects parameters with `steps`: mini-batches the copy is trained on."""
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
-        return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), steps=self.params.steps).model
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Model:
+        return task.fit(down.vectors["model"], rng, buffers=down.vectors.get("buffers"), steps=self.params.steps).whole
 
 
 class FineTunedProximal(FineTuned, Proximal):

@@ -9,7 +9,7 @@ from torch import Tensor
 from clients.lessons import at_rate, repeated
 from clients.local_sgd import Batch, Lesson, LocalSGD, Trainer
 from fedsim.algorithm import Task
-from fedsim.payload import Downlink, Memory
+from fedsim.payload import Downlink, Memory, Model
 from fedsim.vector import Vec
 
 
@@ -19,12 +19,12 @@ class Meta(LocalSGD):
     def lesson(self, task: Task, down: Downlink, memory: Memory) -> Lesson:
         return repeated(2) if self.params.variant == "two-step" else self._meta_step
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec | Model:
         model, params = down.vectors["model"], self.params
         if params.variant == "two-step" or params.steps == 0:
             return model
         lesson = at_rate(params.alpha)
-        return task.fit(model, rng, buffers=down.vectors.get("buffers"), steps=params.steps, lesson=lesson).model
+        return task.fit(model, rng, buffers=down.vectors.get("buffers"), steps=params.steps, lesson=lesson).whole
 
     def _meta_step(self, trainer: Trainer, batch: Batch) -> Tensor:
         params = self.params

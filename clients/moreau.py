@@ -9,7 +9,7 @@ from torch import Tensor
 from clients.local_sgd import Batch, Lesson, LocalSGD, Trainer
 from clients.task import flatten
 from fedsim.algorithm import Task
-from fedsim.payload import Downlink, Memory, Uplink
+from fedsim.payload import Downlink, Memory, Model, Uplink
 from fedsim.vector import Vec
 
 
@@ -20,12 +20,13 @@ class Moreau(LocalSGD):
         received = down.vectors["model"]
         copies = [torch.tensor(values) for _, values in task.layout.split(received)]
         fit = task.fit(received, rng, buffers=down.vectors.get("buffers"), lesson=self._lesson(copies))
-        memory.vectors["personal"] = fit.model
+        memory.vectors |= {"personal": fit.model, "buffers": fit.buffers}
         vectors = {"delta": flatten(iter(copies)) - received} | ({"buffers": fit.buffers} if fit.buffers.size else {})
-        return Uplink(vectors, task.examples, metrics={"loss": fit.loss}, local=fit.model)
+        return Uplink(vectors, task.examples, metrics={"loss": fit.loss}, local=fit.whole)
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
-        return memory.vectors.get("personal", down.vectors["model"])
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec | Model:
+        kept = memory.vectors
+        return Model(kept["personal"], kept["buffers"]) if "personal" in kept else down.vectors["model"]
 
     def _lesson(self, copies: Sequence[Tensor]) -> Lesson:
         params = self.params

@@ -7,7 +7,7 @@ import numpy as np
 from clients.lessons import at_rate, repeated
 from clients.local_sgd import Lesson, LocalSGD
 from fedsim.algorithm import Task
-from fedsim.payload import Downlink, Memory, Uplink
+from fedsim.payload import Downlink, Memory, Model, Uplink
 from fedsim.vector import Vec
 
 
@@ -25,10 +25,10 @@ class Probing(LocalSGD):
     def lesson(self, task: Task, down: Downlink, memory: Memory) -> Lesson:
         return repeated(self.params.steps_per_batch)
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
-        own, params = super().personalise(task, down, memory, rng), self.params
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec | Model:
+        own, params = down.vectors.get("personal", down.vectors["model"]), self.params
         if not (down.numbers["finetune"] and params.finetune_steps):
             return own
         lesson = at_rate(params.finetune_lr, params.finetune_batch)
         buffers = down.vectors.get("buffers")
-        return task.fit(own, rng, buffers=buffers, steps=params.finetune_steps, lesson=lesson).model
+        return task.fit(own, rng, buffers=buffers, steps=params.finetune_steps, lesson=lesson).whole

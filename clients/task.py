@@ -58,7 +58,7 @@ class TorchTask:
         trainer = Trainer(self._model, self._x, self._y, self.config, rng, self.read)
         loss = trainer.descend(steps, lesson or one_step())
         self.read += steps
-        return Fit(flatten(self._model.parameters()), flatten(_buffers(self._model)), loss, steps)
+        return Fit(flatten(self._model.parameters()), flatten(buffers_of(self._model)), loss, steps)
 
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
         count = len(self._y_test)
@@ -85,7 +85,7 @@ class TorchTask:
     def _load(self, model: Vec, buffers: Vec | None) -> None:
         assign(self._model.parameters(), model)
         if self.layout.buffers:
-            assign(_buffers(self._model), self._network.initial_buffers if buffers is None else buffers)
+            assign(buffers_of(self._model), self._network.initial_buffers if buffers is None else buffers)
 
 
 def device_of(wanted: str) -> torch.device:
@@ -123,7 +123,8 @@ def assign(tensors: Iterator[Any], vector: Vec) -> None:
             start += tensor.numel()
 
 
-def _buffers(model: nn.Module) -> Iterator[Tensor]:
+def buffers_of(model: nn.Module) -> Iterator[Tensor]:
+    """BatchNorm's statistics and the like, without its counters."""
     return (b for b in model.buffers() if b.is_floating_point())
 
 
@@ -143,6 +144,6 @@ def network(config: RunConfig, shape: tuple[int, int, int], classes: int, device
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(config.seed, "model").integers(2**63)))
         module: nn.Module = registry.find("model", config.model)(shape, classes)
-    start, buffers = flatten(module.parameters()), flatten(_buffers(module))
+    start, buffers = flatten(module.parameters()), flatten(buffers_of(module))
     module.to(device).to(memory_format=torch.channels_last)
     return Network(module, layout_of(module), start, buffers)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedsim.config import NoParams, RunConfig
     from fedsim.errors import ConfigError, FedsimError
     from fedsim.fleet import Client, Fleet
-    from fedsim.payload import Arrival, Downlink, Memory, Uplink
+    from fedsim.payload import Arrival, Downlink, Memory, Model, Uplink
     from fedsim.vector import Layout, Vec, weighted_mean, weighted_sum
 
 # Loaded when asked for: a short command need not wait for Flower, nor a server for torch.
@@ -26,7 +26,7 @@ _HOMES = {
     "fedsim.config": ("NoParams", "RunConfig"),
     "fedsim.errors": ("ConfigError", "FedsimError"),
     "fedsim.fleet": ("Client", "Fleet"),
-    "fedsim.payload": ("Arrival", "Downlink", "Memory", "Uplink"),
+    "fedsim.payload": ("Arrival", "Downlink", "Memory", "Model", "Uplink"),
     "fedsim.vector": ("Layout", "Vec", "weighted_mean", "weighted_sum"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -46,6 +46,7 @@ __all__ = [
     "Layout",
     "LocalSGD",
     "Memory",
+    "Model",
     "NoParams",
     "RunConfig",
     "ServerStrategy",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedsim.config import RunConfig
 from fedsim.fleet import Fleet
-from fedsim.payload import Arrival, Downlink, Memory, Uplink
+from fedsim.payload import Arrival, Downlink, Memory, Model, Uplink
 from fedsim.stock import FlowerHooks
 from fedsim.vector import Layout, Vec
 
@@ -31,6 +31,10 @@ class Fit:
     buffers: Vec
     loss: float  # mean over the mini-batches
     steps: int
+
+    @property
+    def whole(self) -> Model:
+        return Model(self.model, self.buffers)
 
 
 class Task(Protocol):
@@ -77,8 +81,9 @@ class ClientBehaviour(ABC, Generic[P]):
     def train(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Uplink:
         """Work on the received message; what is returned goes to the server."""
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec:
-        """The model this client would use now, which is evaluated as `personal`. Must not change `memory`."""
+    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec | Model:
+        """The model this client would use now, which is evaluated as `personal`: with its own buffers, or alone, with the
+        received ones. Must not change `memory`."""
         return down.vectors["personal"] if "personal" in down.vectors else down.vectors["model"]
 
 

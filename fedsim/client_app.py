@@ -1,6 +1,7 @@
 """The ClientApp: one handler per message type. Its imports are light: in a deployment every message is a new process."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedsim.algorithm import Algorithm, ClientBehaviour, Task
 from fedsim.config import RunConfig, from_run_config
 from fedsim.disk import Disk
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.payload import Answer, Job, Memory, Report, Uplink
+from fedsim.payload import Answer, Job, Memory, Model, Report, Uplink
 from fedsim.rng import stream
 from fedsim.vector import Vec
 
@@ -69,7 +70,7 @@ def train(message: Message, context: Context) -> Message:
     watch.lap("train")
     local = None
     if job.test_local and uplink.local is not None:
-        local = task.accuracy(uplink.local, uplink.vectors.get("buffers"))
+        local = _accuracy(task, uplink.local, uplink.vectors)
     watch.lap("test")
     if work.disk is not None:
         work.disk.write(job.step, work.memory)
@@ -114,7 +115,7 @@ class Work:
     disk: Disk | None  # where the memory lasts; None: it lives in Flower's state, as long as that does
 
     @cached_property
-    def personal(self) -> Vec:
+    def personal(self) -> Vec | Model:
         """The model this client would use now."""
         self._turn_back()
         return self.behaviour.personalise(self.task, self.job.down, self.memory, self.rng("personalise"))
@@ -133,21 +134,20 @@ class Work:
     def test_received(self) -> tuple[float | None, float | None]:
         """Accuracies of the received and of the personal model, if this job asks for them; one test if they are one."""
         job, down = self.job, self.job.down
-        model, buffers = down.vectors.get("model"), down.vectors.get("buffers")
-        received = (
-            self.task.accuracy(model, buffers) if job.test_received and down.shared and model is not None else None
-        )
+        model = down.vectors.get("model")
+        asked = job.test_received and down.shared
+        received = _accuracy(self.task, model, down.vectors) if asked and model is not None else None
         if not job.test_personal:
             return received, None
         same = self.personal is model and received is not None
-        return received, received if same else self.task.accuracy(self.personal, buffers)
+        return received, received if same else _accuracy(self.task, self.personal, down.vectors)
 
     def keep(self, disk: Disk, run: str, classes: int, accuracy: float | None) -> None:
         """The model that was tested as the personal one becomes a file."""
         from fedsim.card import card, facts
 
-        buffers = self.job.down.vectors.get("buffers")
-        tensors = self.task.layout.named(self.personal, self.task.initial_buffers() if buffers is None else buffers)
+        vector, buffers = _with_buffers(self.personal, self.job.down.vectors)
+        tensors = self.task.layout.named(vector, self.task.initial_buffers() if buffers is None else buffers)
         data, config = _data(self.config, self.job.client), self.config
         told = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), accuracy)
         text = card(told, config, disk.model.name, data.x_train.shape[1:], classes, bool(self.task.layout.buffers))
@@ -156,6 +156,15 @@ class Work:
     def _turn_back(self) -> None:
         """To where training stopped: a task serves many jobs, and batches read for personalising do not count."""
         self.task.read = int(self.memory.numbers.get(READ, 0))
+
+
+def _with_buffers(model: Vec | Model, beside: Mapping[str, Vec]) -> Model:
+    """A model with its own buffers, or with those that travel beside it."""
+    return model if isinstance(model, Model) else Model(model, beside.get("buffers"))
+
+
+def _accuracy(task: Task, model: Vec | Model, beside: Mapping[str, Vec]) -> float | None:
+    return task.accuracy(*_with_buffers(model, beside))
 
 
 def _work(message: Message, context: Context) -> Work:

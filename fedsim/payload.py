@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
+from typing import NamedTuple
 
 from fedsim.config import Scalar
 from fedsim.vector import Vec
+
+
+class Model(NamedTuple):
+    """A model together with the buffers (BatchNorm statistics) that belong to it; None: those of the common start."""
+
+    vector: Vec
+    buffers: Vec | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Uplink:
     examples: int
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    local: Vec | None = None  # the model after training; it is tested on the client and does not travel
+    local: Vec | Model | None = None  # the model after training: tested (alone: with the `buffers` sent), never sent
 
 
 @dataclass

@@ -14,7 +14,8 @@ Server (4):  w <- w + sum_k (n_k / n_S) * (w_k - w), as FedAvg
 
 (2) is taken after (1) on the same mini-batch, as the authors' code does. (3) is the exact gradient, on the first mini-batch
 of a job (the paper: once per round) or on every one; the authors' code approximates it and adds a weight decay on alpha.
-v_i has an optimizer with the settings of w's. The data's own weights n_k replace the paper's equal ones.
+v_i has an optimizer with the settings of w's, and m_i has buffers of its own (BatchNorm), which stay with the client. The
+data's own weights n_k replace the paper's equal ones.
 """
 
 from dataclasses import dataclass

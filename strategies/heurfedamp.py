@@ -54,7 +54,7 @@ class HeurFedAMP(MessagePassing[Params]):
         given = Schedule.parse("heurfedamp.sigma", self.params.sigma, ("auto",))
         spread = float(np.std(off_diagonal(found))) or 1.0  # all alike: any scale will do
         state.sigma = self.params.sharpness / spread if given is None else given.at(state.step - 1)
-        state.pull = self.params.pull
+        state.pull[rows] = self.params.pull
         return softmax_rows(state.sigma * found, self.params.self_weight or 1 / len(rows))
 
 

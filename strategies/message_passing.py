@@ -30,7 +30,7 @@ class State:
     clouds: Rows  # u_i: what everyone will receive
     xi: Matrix
     heard: NDArray[np.bool_]
-    pull: float = 0.0  # weight of the proximal term in (2)
+    pull: NDArray[np.float64]  # per client, the weight of the proximal term in (2)
     sigma: float = 0.0  # the scale in use; 0: none yet
     step: int = 0
 
@@ -44,12 +44,12 @@ class MessagePassing(ServerStrategy[P, State]):
 
     def init(self, theta: Vec, fleet: Fleet) -> State:
         models = np.tile(theta, (len(fleet), 1))
-        return State(models, models.copy(), np.eye(len(fleet)), np.zeros(len(fleet), bool))
+        return State(models, models.copy(), np.eye(len(fleet)), np.zeros(len(fleet), bool), np.zeros(len(fleet)))
 
     def instruct(self, state: State, client: int) -> Downlink:
         row = self._row(client)
-        pull = state.pull if state.heard[row] else 0.0  # a first round is plain local training from the common start
-        return Downlink({"model": state.clouds[row]}, {"proximal": pull}, shared=False)
+        # who was never heard of has no pull: a first round is plain local training from the common start
+        return Downlink({"model": state.clouds[row]}, {"proximal": float(state.pull[row])}, shared=False)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         for arrival in arrivals:

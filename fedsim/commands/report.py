@@ -77,12 +77,15 @@ def _usable(folder: Path) -> Run:
 
 def tell(runs: Sequence[Run], pictures: Path | None) -> None:
     """Tables on the terminal, and pictures if there is a folder for them."""
+    from fedsim.report.relations import group_table
     from fedsim.report.statistics import methods
     from fedsim.report.tables import accuracy_table, method_table, show, time_table
 
     show(accuracy_table(runs))
     if len(found := methods(runs)) > 1:
         show(method_table(found))
+    if (groups := group_table(runs)) is not None:
+        show(groups)
     show(time_table(runs))
     if pictures is not None:
         from fedsim.report.distribution import distribution_figure

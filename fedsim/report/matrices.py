@@ -14,6 +14,7 @@ from scipy.cluster import hierarchy
 from fedsim.files import read_npz
 from fedsim.matrices import matrix_files
 from fedsim.report.figures import COLOURS, LINES
+from fedsim.report.relations import groups_by_data, inside_and_outside
 from fedsim.report.runs import Run
 from fedsim.similarity import off_diagonal
 
@@ -60,7 +61,7 @@ def matrix_figure(run: Run, path: Path, rounds: Sequence[int] | None = None) -> 
             image = _heat(axes, found[number][name], order, low, high)
             axes.set_title(f"{name}, round {number}", fontsize=10)
         figure.colorbar(image, ax=panels, shrink=0.85)
-    _means(figure.add_subplot(grid[len(names), :]), found, names)
+    _means(figure.add_subplot(grid[len(names), :]), found, names, groups_by_data(run))
     figure.suptitle(f"{run.config['algorithm']}: clients in the order of their labels")
     figure.savefig(path, dpi=130)
     return True
@@ -91,13 +92,19 @@ def _heat(axes: Axes, matrix: Matrix, order: Sequence[int], low: float, high: fl
     return image
 
 
-def _means(axes: Axes, found: dict[int, dict[str, Matrix]], names: Sequence[str]) -> None:
-    """Each matrix lasts until the next one was recorded."""
-    for index, name in enumerate(names):
+def _means(axes: Axes, found: dict[int, dict[str, Matrix]], names: Sequence[str], groups: Sequence[int] | None) -> None:
+    """Each matrix lasts until the next one was recorded. Where clients form groups: inside and between them."""
+    lines = dict[str, list[float]]()
+    for name in names:
+        if groups is None:
+            lines[name] = mean_between(found, name)
+        else:
+            means = [inside_and_outside(recorded[name], groups) for recorded in found.values()]
+            inside, outside = zip(*means, strict=True)
+            lines |= {f"{name} inside groups": list(inside), f"{name} between groups": list(outside)}
+    for index, (name, values) in enumerate(lines.items()):
         colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
-        axes.plot(
-            list(found), mean_between(found, name), marker="o", markersize=4, color=colour, linestyle=line, label=name
-        )
+        axes.plot(list(found), values, marker="o", markersize=4, color=colour, linestyle=line, label=name)
     axes.set(xlabel="round", ylabel="mean over pairs", title="mean between different clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

@@ -6,37 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from clients import task as tasks
-from clients.local_sgd import LocalSGD, batches, length, one_step
+from clients.local_sgd import batches, length, one_step
 from clients.task import TorchTask, device_of
-from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from fedsim.payload import Downlink, Memory
 from partitions.silo import client_data
-
-
-class Normed(nn.Module):
-    """A model with BatchNorm, whose running statistics are buffers and not parameters."""
-
-    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
-        super().__init__()
-        self.base = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(shape[1] * shape[2]))
-        self.head = nn.Linear(shape[1] * shape[2], classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.head(self.base(x))
-        return logits
-
-
-@pytest.fixture
-def normed(monkeypatch: pytest.MonkeyPatch) -> None:
-    providers = registry.providers("model")
-    monkeypatch.setitem(providers, "normed", f"{__name__}:Normed")
-    find = registry.find
-    monkeypatch.setattr(registry, "find", lambda kind, name: Normed if name == "normed" else find(kind, name))
 
 
 def task_of(config: RunConfig) -> TorchTask:
@@ -115,22 +91,6 @@ def test_clients_of_one_process_do_not_disturb_each_other(small: Callable[..., R
     alone = one.fit(one.initial(), np.random.default_rng(0)).model
     two.fit(two.initial(), np.random.default_rng(1))
     assert np.array_equal(one.fit(one.initial(), np.random.default_rng(0)).model, alone)
-
-
-@pytest.mark.usefixtures("normed")
-def test_buffers_travel_beside_the_parameters(small: Callable[..., RunConfig]) -> None:
-    task = task_of(small().replace(model="normed"))
-    names = [t.name for t in task.layout.buffers]
-    assert names == ["base.1.running_mean", "base.1.running_var"]
-    down = Downlink({"model": task.initial(), "buffers": task.initial_buffers()})
-    uplink = LocalSGD(None).train(task, down, Memory(), np.random.default_rng(0))
-    assert uplink.vectors["delta"].size == task.layout.size
-    assert uplink.vectors["buffers"].size == task.layout.buffer_size
-    assert not np.array_equal(uplink.vectors["buffers"], task.initial_buffers())
-    assert uplink.local is not None
-    own = task.accuracy(uplink.local, uplink.vectors["buffers"])
-    foreign = task.accuracy(uplink.local, np.full(task.layout.buffer_size, 50, np.float32))
-    assert own != foreign
 
 
 def test_initial_weights_depend_on_the_seed_alone(small: Callable[..., RunConfig]) -> None:

@@ -55,5 +55,5 @@ def test_what_the_client_uses_is_all_shared_or_all_its_own(alpha: float) -> None
     down = federation.server.instruct(federation.state, 1)
     used = federation.client.personalise(federation.tasks[1], down, federation.memories[1], np.random.default_rng(0))
     own = federation.memories[1].vectors["own"]
-    assert used.tolist() == (own if alpha else down.vectors["model"]).tolist()
+    assert used.vector.tolist() == (own if alpha else down.vectors["model"]).tolist()
     assert own.any() == bool(alpha)  # without a say in the mixture it learns nothing

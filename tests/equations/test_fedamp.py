@@ -16,6 +16,8 @@ from fedsim.errors import ConfigError
 from fedsim.files import read_npz
 from fedsim.matrices import matrix_files
 from fedsim.record import read_events
+from fedsim.report.relations import groups_by_data, inside_and_outside
+from fedsim.report.runs import Run
 from fedsim.similarity import off_diagonal, squared_distances
 from partitions.silo import client_data
 from strategies.attention import ATTENTIONS
@@ -42,22 +44,23 @@ def test_three_clients_by_hand() -> None:
     expected = [[1 - near - far, near, far], [near, 1 - near - middle, middle], [far, middle, 1 - far - middle]]
     np.testing.assert_allclose(xi, expected)
     np.testing.assert_allclose(state.clouds[:, 0], np.array(expected) @ [0, 1, 3], rtol=1e-6)
-    assert state.pull == pytest.approx(0.5)
+    np.testing.assert_allclose(state.pull, 0.5)
 
 
 def test_a_tiny_scale_mixes_inside_pairs_only() -> None:
-    xi, state = mixed("fedamp", PAIRS, sigma="1e-3", alpha="tight", share=0.5)
+    xi, state = mixed("fedamp", PAIRS, sigma="1e-3", share=0.5)
     np.testing.assert_allclose(xi, np.kron(np.eye(2), np.full((2, 2), 0.5)))
     np.testing.assert_allclose(state.clouds, PAIRS)
 
 
-def test_a_huge_scale_mixes_everyone_alike() -> None:
-    xi, _ = mixed("fedamp", PAIRS, sigma="1e9", alpha="auto")
+@pytest.mark.parametrize("alpha", ["auto", "bound"])
+def test_a_huge_scale_mixes_everyone_alike(alpha: str) -> None:
+    xi, _ = mixed("fedamp", PAIRS, sigma="1e9", alpha=alpha)
     np.testing.assert_allclose(xi, np.full((4, 4), 0.3) + np.diag([0.1 - 0.3] * 4), rtol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("alpha", ["auto", "tight"])
+@pytest.mark.parametrize("alpha", ["auto", "bound"])
 def test_rows_are_convex_and_do_not_depend_on_the_scale_of_the_models(attention: str, alpha: str) -> None:
     models = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
     xi, state = mixed("fedamp", models, attention=attention, alpha=alpha)
@@ -66,14 +69,40 @@ def test_rows_are_convex_and_do_not_depend_on_the_scale_of_the_models(attention:
     assert (xi >= 0).all()
     assert np.diagonal(xi).min() >= 0.1 - 1e-9
     np.testing.assert_allclose(xi, large, rtol=1e-4)
-    assert state.sigma == pytest.approx(np.median(off_diagonal(squared_distances(state.models))))
-    if alpha == "tight":
-        assert np.diagonal(xi).min() == pytest.approx(0.1)
+    assert state.sigma == pytest.approx(np.median(off_diagonal(squared_distances(state.models))) / 3)
+    if alpha == "auto" and attention == "exponential":
+        np.testing.assert_allclose(np.diagonal(xi), 0.1)
 
 
-def test_the_scale_may_come_from_the_nearest() -> None:
-    _, state = mixed("fedamp", np.array([[0.0], [1.0], [10.0], [13.0]], np.float32), sigma="nearest", reach=3.0)
-    assert state.sigma == pytest.approx(3 * np.median([1, 1, 9, 9]))
+def test_each_client_has_the_step_that_gives_others_their_share() -> None:
+    """Clients 0, 1 are near each other, 2, 3 ten times as far: both pairs listen to each other alike."""
+    models = np.array([[0.0], [1.0], [40.0], [50.0]], np.float32)
+    xi, state = mixed("fedamp", models, share=0.6, lam="2")
+    wide = models.astype(np.float64)
+    slopes = np.exp(-((wide - wide.T) ** 2) / state.sigma) / state.sigma - np.eye(4) / state.sigma
+    expected = 0.6 * slopes / slopes.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(off_diagonal(xi), off_diagonal(expected))
+    np.testing.assert_allclose(np.diagonal(xi), 0.4)
+    np.testing.assert_allclose(state.pull, 2 / (0.6 / slopes.sum(axis=1)))  # lambda over each one's step
+
+
+def test_nobody_near_means_nobody_heard() -> None:
+    xi, _ = mixed("fedamp", np.array([[0.0], [1.0], [100.0]], np.float32), attention="mcp", sigma="1")
+    np.testing.assert_allclose(xi, [[0.1, 0.9, 0], [0.9, 0.1, 0], [0, 0, 1]], atol=1e-12)
+
+
+def test_the_scale_follows_the_models_or_stays_that_of_the_first_time() -> None:
+    for sigma, kept in (("auto", False), ("first", True)):
+        federation = Federation("fedamp", np.ones((4, 2)), PAIRS, steps=1, lr=0.5, sigma=sigma, sharpness=1.0)
+        first = federation.round().sigma
+        assert first == pytest.approx(np.median(off_diagonal(squared_distances(federation.state.models))))
+        assert (federation.round().sigma == first) == kept
+
+
+def test_equal_models_and_two_clients_have_a_scale_too() -> None:
+    for models in (np.ones((3, 2), np.float32), np.array([[0.0], [1e3]], np.float32)):
+        xi, _ = mixed("fedamp", models)
+        np.testing.assert_allclose(off_diagonal(xi), 0.9 / (len(models) - 1))
 
 
 def test_too_large_a_step_is_scaled_down_and_told() -> None:
@@ -171,6 +200,27 @@ def test_it_is_neither_local_training_nor_fedavg(name: str, small: Small, finish
     np.testing.assert_allclose(read_npz(files[4])["xi"].sum(axis=1), 1)
 
 
+@pytest.mark.parametrize(
+    ("keys", "stays"),
+    [
+        (["algorithm=fedamp"], True),
+        (["algorithm=heurfedamp"], True),
+        (["algorithm=fedamp", "fedamp.sigma=first", "fedamp.sharpness=1", "fedamp.alpha=bound"], False),
+    ],
+    ids=["fedamp", "heurfedamp", "one step size at the scale of the median"],
+)
+def test_clients_listen_to_their_own_group(
+    keys: list[str], stays: bool, small: Small, finished: Finished, tmp_path: Path
+) -> None:
+    """Five groups by their dominating digits: twice the weight inside, with the scales that are not set by hand."""
+    finished(small("partition=practical", "clients=15", "rounds=6", "local-epochs=3", "lr=0.1", "batch-size=16", *keys))
+    groups = groups_by_data(Run.load(tmp_path / "run"))
+    assert groups == [group for group in range(5) for _ in range(3)]
+    weights = [inside_and_outside(read_npz(path)["xi"], groups) for path in matrix_files(tmp_path / "run").values()]
+    assert len(weights) == 6
+    assert all(inside > 2 * outside for inside, outside in weights) == stays
+
+
 def test_the_objective_decreases_on_a_convex_problem(small: Small, tmp_path: Path, monkeypatch: Any) -> None:
     """Equation (1) after every round, for logistic regression on digits with the theorems' step size."""
     keys = ["algorithm=fedamp", "fedamp.alpha=theorem", "fedamp.lam=0.5", "fedamp.sigma=5", "local-epochs=10"]
@@ -215,6 +265,8 @@ def test_what_cannot_be_is_refused(small: Small) -> None:
     for pairs, words in (
         (["fedamp.alpha=theorem"], "set fedamp.lam to a number"),
         (["fedamp.attention=flat"], "exponential"),
+        (["fedamp.sigma=nearest"], "Choices: auto, first, a number above 0"),
+        (["fedamp.sharpness=0"], "fedamp.sharpness"),
         (["fedamp.share=1.5"], "fedamp.share must be from 0 to 1"),
         (["heurfedamp.self-weight=2"], "heurfedamp.self-weight must be from 0 to 1"),
         (["scaffold.option=3"], "scaffold.option must be 1 or 2"),
