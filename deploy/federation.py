@@ -258,8 +258,9 @@ class Federation:
         return told[0] if told else f"it can reach {where}, but is not online: see `fedsim deploy logs {name}`"
 
     def _install(self) -> None:
-        wheel = build_wheel()
-        self._each(lambda host: self.say(f"{host.name}: {install(host, wheel)}"), self.everyone)
+        """Once per environment: several nodes may share one."""
+        wheel, places = build_wheel(), {(h.machine.ssh, h.machine.via, h.python): h for h in self.everyone}
+        self._each(lambda host: self.say(f"{host.name}: {install(host, wheel)}"), places.values())
 
     # How it is done
 

@@ -22,7 +22,7 @@ def install(host: Host, wheel: Path) -> str:
     host.put(wheel.name, wheel.read_bytes())
     pinned = [f"flwr[simulation]=={version('flwr')}"]
     pip = [host.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    host.run(*pip, "--upgrade", *pinned, f"./{wheel.name}", timeout=PATIENCE)
+    host.run(*pip, *pinned, f"./{wheel.name}", timeout=PATIENCE)
     host.run(*pip, "--no-deps", "--force-reinstall", f"./{wheel.name}", timeout=PATIENCE)
     return f"installed {wheel.name}"
 
