@@ -118,6 +118,8 @@ def run(home: Path) -> int:
         (home / "flwr").mkdir(exist_ok=True)
         environment = _environment(home)
         children = [Child(name, command, home, environment) for name, command in commands(home).items()]
+        if missing := [child.command[0] for child in children if not Path(child.command[0]).exists()]:
+            raise FedsimError(f"{missing[0]} is not there: install flwr in the environment of {sys.executable} again")
         ending: list[int] = []
         for sign in (signal.SIGTERM, signal.SIGINT):
             signal.signal(sign, lambda number, frame: ending.append(number))
@@ -146,7 +148,8 @@ def start(home: Path) -> str:
     deadline = time.monotonic() + GRACE
     while running(home) is None:
         if process.poll() is not None or time.monotonic() > deadline:
-            raise FedsimError(f"the agent did not start, see {home / LOG}")
+            last = ((home / LOG).read_text().strip() or "it said nothing").splitlines()[-1]
+            raise FedsimError(f"the agent did not start: {last}. See {home / LOG}")
         time.sleep(0.05)
     return "started"
 

@@ -60,13 +60,22 @@ def federation(folder: Path, door: str, python: str, nodes: int = 2) -> None:
     assert deploy(folder, "init").returncode == 0
 
 
+def environment(folder: Path) -> Path:
+    """A virtual environment with everything that fedsim needs, borrowed from this one; returns where packages go."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "needed.pth").write_text("\n".join(sites.getsitepackages()))
+    for script in [*BIN.glob("flower-*"), *BIN.glob("flwr*")]:
+        _, rest = script.read_text().split("\n", 1)
+        (folder / "bin" / script.name).write_text(f"#!{folder}/bin/python\n{rest}")
+        (folder / "bin" / script.name).chmod(0o755)
+    return packages
+
+
 def test_a_federation_by_ssh_from_up_to_purge(door: str, tmp_path: Path) -> None:
     """fedsim gets there as a wheel: the machine's own environment holds only what fedsim needs."""
-    environment = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    (packages / "needed.pth").write_text("\n".join(path for path in sites.getsitepackages()))
-    federation(tmp_path, door, str(environment))
+    packages = environment(tmp_path / "venv")
+    federation(tmp_path, door, str(tmp_path / "venv"))
     try:
         up = deploy(tmp_path, "up", "--install")
         assert up.returncode == 0, up.stderr
