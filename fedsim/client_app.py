@@ -51,8 +51,10 @@ def initial(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Measure what was received, train, measure what came out: evaluation needs no exchange of its own."""
-    work = _work(message, context)
-    job, task, watch = work.job, work.task, Stopwatch()
+    watch, work = Stopwatch(), _work(message, context)
+    watch.lap("exchange" if work.warm else "load")
+    job, task = work.job, work.task
+    task.memory()
     received, personal = work.test_received()
     watch.lap("test")
     uplink = work.behaviour.train(task, job.down, work.memory, work.rng("train"))
@@ -62,15 +64,19 @@ def train(message: Message, context: Context) -> Message:
         local = task.accuracy(uplink.local, uplink.vectors.get("buffers"))
     watch.lap("test")
     wire.write_memory(context.state, work.memory)
-    cost = {**watch.seconds, "memory": task.memory()}
+    watch.lap("exchange")
+    cost = {**watch.seconds, **task.memory()}
     return wire.pack_answer(Answer(job, uplink, Report(received, personal, local), cost), message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Only measure; nothing is kept."""
-    work = _work(message, context)
-    return wire.pack_answer(Answer(work.job, None, Report(*work.test_received())), message)
+    watch, work = Stopwatch(), _work(message, context)
+    watch.lap("exchange" if work.warm else "load")
+    report = Report(*work.test_received())
+    watch.lap("test")
+    return wire.pack_answer(Answer(work.job, None, report, watch.seconds), message)
 
 
 class Stopwatch:
@@ -95,6 +101,7 @@ class Work:
     task: Task
     behaviour: ClientBehaviour[Any]
     memory: Memory
+    warm: bool  # its data was here already
 
     def rng(self, purpose: str) -> np.random.Generator:
         return stream(self.config.seed, self.job.client, self.job.step, self.job.turn, purpose)
@@ -117,8 +124,10 @@ def _work(message: Message, context: Context) -> Work:
     job, config = wire.unpack_job(message), from_run_config(context.run_config)
     if job.client != _client_id(context):
         raise ConfigError(f"a job for client {job.client} reached client {_client_id(context)}")
+    loaded = _task.cache_info().misses
     task = _task(config, job.client, wire.classes_of(message))
-    return Work(job, config, task, _behaviour(config), wire.read_memory(context.state))
+    warm = _task.cache_info().misses == loaded
+    return Work(job, config, task, _behaviour(config), wire.read_memory(context.state), warm)
 
 
 def _behaviour(config: RunConfig) -> ClientBehaviour[Any]:

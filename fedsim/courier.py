@@ -1,7 +1,7 @@
 """Carries messages over any Flower grid: push, then pull until the replies are there."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
@@ -32,10 +32,11 @@ class Courier:
         self._open: dict[str, Job] = {}
         self._deadlines: dict[str, float] = {}
         self.expects: Mapping[str, int] = {}
+        self.spend: Callable[[float], None] = lambda seconds: None  # told what packing, sending, fetching, unpacking took
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Dispatch; what the grid would not take comes back as failures at once."""
-        encoder = wire.Encoder()
+        began, encoder = time.perf_counter(), wire.Encoder()
         messages = [
             wire.pack_job(j, self._nodes[j.client], self._classes, self._timeout, encoder, self._injects) for j in jobs
         ]
@@ -47,16 +48,19 @@ class Courier:
                 self._deadlines[key] = time.monotonic() + self._timeout
             else:
                 refused.append(Failure(job, "the grid refused its message", offline=True))
+        self.spend(time.perf_counter() - began)
         return refused
 
     def receive(self, timeout: float | None = None) -> list[Answer | Failure]:
         """Every reply that is there; waits for at least one, at most `timeout` seconds."""
         limit = min(self._deadlines.values(), default=0.0)
         wait = max(0.0, limit - time.monotonic())
-        found = []
-        for reply in wait_for(self._grid, self._open, wait if timeout is None else min(wait, timeout)):
+        replies, fetching = wait_for(self._grid, self._open, wait if timeout is None else min(wait, timeout))
+        began, found = time.perf_counter(), []
+        for reply in replies:
             key = reply.metadata.reply_to_message_id
             found.append(wire.unpack_answer(reply, self._close(key), self.expects))
+        self.spend(fetching + time.perf_counter() - began)
         now = time.monotonic()
         for key in [k for k, deadline in self._deadlines.items() if deadline <= now]:
             job = self._close(key)
@@ -74,7 +78,7 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> dict[in
     replies: dict[int, Message] = {}
     deadline = time.monotonic() + timeout
     while nodes and (left := deadline - time.monotonic()) > 0:
-        for reply in wait_for(grid, nodes, left):
+        for reply in wait_for(grid, nodes, left)[0]:
             node = nodes.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
                 raise FedsimError(f"node {node} answered with an error: {wire.reason_of(reply)}")
@@ -92,12 +96,16 @@ def push(grid: Grid, messages: Sequence[Message]) -> list[str]:
     return ids
 
 
-def wait_for(grid: Grid, ids: Collection[str], timeout: float) -> list[Message]:
-    """At least one reply to these messages, or none if the time is over."""
+def wait_for(grid: Grid, ids: Collection[str], timeout: float) -> tuple[list[Message], float]:
+    """At least one reply to these messages, or none if the time is over; and the seconds it took to fetch them, where
+    that can be told from waiting."""
     if isinstance(grid, AwaitingGrid):
-        return list(grid.await_messages(ids, timeout))
+        return list(grid.await_messages(ids, timeout)), 0.0
     deadline, pause = time.monotonic() + timeout, FIRST_POLL
-    while not (replies := list(grid.pull_messages(list(ids)))) and time.monotonic() < deadline:
+    while True:
+        began = time.monotonic()
+        replies = list(grid.pull_messages(list(ids)))
+        if replies or time.monotonic() >= deadline:
+            return replies, time.monotonic() - began
         time.sleep(pause)
         pause = min(2 * pause, LAST_POLL)
-    return replies

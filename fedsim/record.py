@@ -8,8 +8,6 @@ renamed into place.
 
 import json
 import platform
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,6 +16,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from fedsim import memory
 from fedsim.config import RunConfig
 from fedsim.curves import KINDS, Curve
 from fedsim.errors import ConfigError
@@ -27,6 +26,7 @@ from fedsim.matrices import Matrices
 from fedsim.payload import Answer, Arrival, Failure, Job
 from fedsim.progress import Progress, Silent
 
+COSTS = ("training", "communication", "aggregation", "evaluation")  # what wall time goes into
 MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.json", "model.npz"
 
 
@@ -56,10 +56,12 @@ class Record:
         self._reports: dict[int, dict[str, Any]] = {}  # evaluations since the last one was written, by client
         self._local: dict[int, float] = {}  # accuracies after training, until their results are accounted for
         self._virtual = 0.0
+        self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
         self.matrices = Matrices(folder)
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
         self.fleet = fleet
+        memory.forget()
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         if self.config.resume:
@@ -74,11 +76,18 @@ class Record:
         self._out |= {job.client: {"id": job.client, "base": job.step, "sent": now} for job in jobs if job.train}
         self.bytes_down += sum(vector.nbytes for job in jobs for vector in job.down.vectors.values())
 
+    def spent(self, **seconds: float) -> None:
+        """Seconds that went into one of COSTS; several workers spend them side by side."""
+        for name, value in seconds.items():
+            self._spent[name] += value
+
     def reported(self, result: Answer | Failure) -> None:
         job = result.job
         if job.train:
             self._out.pop(job.client, None)
         if isinstance(result, Answer):
+            self.spent(training=result.cost.get("train", 0.0), evaluation=result.cost.get("test", 0.0))
+            self.spent(communication=result.cost.get("exchange", 0.0))
             self.bytes_up += sum(v.nbytes for v in result.uplink.vectors.values()) if result.uplink else 0
             if result.report.local is not None:
                 self._local[job.client] = result.report.local
@@ -123,13 +132,12 @@ class Record:
         ]
         failed = [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
-        cost = {"aggregation": round(aggregation, 6), "memory": peak_memory()}
+        self.spent(aggregation=aggregation)
         more = {
             "wasted": self._wasted,
             "failures": failed,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            "cost": cost,
         }
         self._event({**event, **more})
         self._wasted = []
@@ -179,6 +187,8 @@ class Record:
 
     def _event(self, event: dict[str, Any]) -> None:
         self._account(event)
+        event["cost"] = {name: round(value, 6) for name, value in self._spent.items()} | {"memory": memory.peak()}
+        self._spent = dict.fromkeys(COSTS, 0.0)
         if self.folder is not None:
             with (self.folder / EVENTS).open("a") as file:
                 file.write(json.dumps(event) + "\n")
@@ -226,12 +236,6 @@ class Record:
             "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
         }
         write_json(self.folder / MANIFEST, manifest)
-
-
-def peak_memory() -> float:
-    """The most memory this process has used so far, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
 
 
 @cache

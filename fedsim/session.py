@@ -60,6 +60,7 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     wall = config.clock == "wall"
     courier = Courier(grid, {c.id: c.node for c in fleet.clients}, fleet.classes, config.timeout, injects=wall)
     courier.expects = strategy.expects()
+    courier.spend = lambda seconds: record.spent(communication=seconds)
     record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(courier, here.now) if wall else VirtualClock(courier, here.now, here.flights)
     fleet.busy |= {flight.client: flight.job.step for flight in here.flights}
