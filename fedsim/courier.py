@@ -32,7 +32,9 @@ class Courier:
         self._open: dict[str, Job] = {}
         self._deadlines: dict[str, float] = {}
         self.expects: Mapping[str, int] = {}
-        self.spend: Callable[[float], None] = lambda seconds: None  # told what packing, sending, fetching, unpacking took
+        self.spend: Callable[[float], None] = lambda seconds: (
+            None
+        )  # told what packing, sending, fetching, unpacking took
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Dispatch; what the grid would not take comes back as failures at once."""

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from fedsim.report.comparison import published_table
 
 from fedsim import sweep
 from fedsim.cli import main
 from fedsim.errors import ConfigError
 from fedsim.record import read_manifest, read_summary
-from fedsim.report.comparison import published_table
 from fedsim.report.runs import Run
 
 QUICK = """
