@@ -6,6 +6,7 @@ failed keeps its reason and is only tried again when asked. Ray's workers end wh
 
 import fcntl
 import json
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -82,7 +83,8 @@ class Cell:
 
 
 def run_cells(cells: list[Cell], jobs: int, tell: Callable[[], None], ray_address: str | None = None) -> None:
-    """Runs what is waiting, at most `jobs` at a time; `tell` is called again and again while they work."""
+    """Runs what is waiting, at most `jobs` at a time; `tell` is called again and again while they work. Ray is left
+    running for the next call, with what its workers have loaded."""
     queue = [cell for cell in cells if cell.status == "waiting"]
     if not queue:
         return tell()
@@ -90,8 +92,7 @@ def run_cells(cells: list[Cell], jobs: int, tell: Callable[[], None], ray_addres
 
     from fedsim.engine.ray import check_gpus, connect
 
-    owns_ray = not ray.is_initialized()
-    if owns_ray:
+    if not ray.is_initialized():
         connect(RunConfig(workers=jobs), ray_address)
     running: dict[Any, Cell] = {}
     try:
@@ -110,8 +111,16 @@ def run_cells(cells: list[Cell], jobs: int, tell: Callable[[], None], ray_addres
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
-        if owns_ray:
-            ray.shutdown()
+
+
+@contextmanager
+def workers() -> Iterator[None]:
+    """Ray, if cells start it in here, ends here."""
+    try:
+        yield
+    finally:
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 def _outcome(reference: Any) -> str:

@@ -12,11 +12,10 @@ from typing import Any
 from rich.live import Live
 from rich.table import Table
 
-from fedsim.cells import Cell, run_cells
+from fedsim.cells import Cell, run_cells, workers
 from fedsim.commands.report import tell
 from fedsim.config import RunConfig, at_least
 from fedsim.plan import Plan, Planned, Trial
-from fedsim.report.page import write_page
 from fedsim.report.runs import Run
 from fedsim.report.selection import select
 from fedsim.search import Search
@@ -43,12 +42,15 @@ def run(args: argparse.Namespace) -> int:
     home: Path = args.out or Path("runs") / sweep.name
     print(f"{sweep.name}: {sweep.about or f'{len(sweep.cells)} runs'}")
     configs, trials = dict(sweep.cells), list[Trial]()
-    if sweep.search is not None:
-        configs, trials = _choose(sweep.search, configs, home, args)
-    _plan(sweep, configs, trials).write(home)
-    cells = _run(configs, home, args)
+    with workers():
+        if sweep.search is not None:
+            configs, trials = _choose(sweep.search, configs, home, args)
+        _plan(sweep, configs, trials).write(home)
+        cells = _run(configs, home, args)
     finished, failed = ([cell for cell in cells if cell.status == status] for status in ("finished", "failed"))
     if finished:
+        from fedsim.report.page import write_page
+
         found = select([home])
         tell(found, home)
         write_page(found, home / "report.html")

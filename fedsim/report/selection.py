@@ -61,7 +61,7 @@ def _inside(folder: Path) -> list[Path]:
 def _usable(folder: Path) -> Run:
     try:
         loaded = Run.load(folder)
-        if len(loaded.steps) and len(loaded.series("personal").rounds):
+        if len(loaded.steps) and len(loaded.series("personal").rounds) and loaded.work() and loaded.costs:
             return loaded
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{folder} is not a run of this program: {type(error).__name__} {error}") from error

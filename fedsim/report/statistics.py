@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from scipy import stats
 
 from fedsim.report.groups import Group
 
@@ -20,7 +19,11 @@ def signed_rank(one: Sequence[float], two: Sequence[float]) -> float:
     differences = np.round(
         differences[np.abs(differences) > 1e-12], 12
     )  # equal steps of accuracy tie, whatever the rounding
-    return float(stats.wilcoxon(differences).pvalue) if len(differences) else 1.0
+    if not len(differences):
+        return 1.0
+    from scipy.stats import wilcoxon  # slow to import, and every command would pay for it
+
+    return float(wilcoxon(differences).pvalue)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
