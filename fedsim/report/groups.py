@@ -34,13 +34,14 @@ class Spread:
             return cls(None, None, 0, len(values))
         return cls(mean(found), stdev(found) if len(found) > 1 else None, len(found), len(values))
 
-    def text(self, digits: int = 3, scale: float = 1.0) -> str:
+    def text(self, digits: int | None = 3, scale: float = 1.0) -> str:
         """The mean and its spread; and how many runs got there, if not all did."""
         if self.mean is None:
             return "-"
-        spread = "" if self.std is None else f" ± {self.std * scale:.{digits}f}"
+        form = ".2g" if digits is None else f".{digits}f"
+        spread = "" if self.std is None else f" ± {self.std * scale:{form}}"
         some = f" ({self.count} of {self.asked})" if self.count < self.asked else ""
-        return f"{self.mean * scale:.{digits}f}{spread}{some}"
+        return f"{self.mean * scale:{form}}{spread}{some}"
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ const visible = new Set(ranking.filter((i) => DATA.groups[i].runs.length).slice(
 const drawn = () => DATA.groups.map((_, i) => i).filter((i) => visible.has(i));
 
 function drawLegend() {
-  $("legend").replaceChildren(...DATA.groups.map((group, i) => {
+  $("legend").replaceChildren(...DATA.groups.map((group, i) => [group, i]).filter(([group]) => group.runs.length).map(([group, i]) => {
     const li = element("li"), svg = element("svg", { viewBox: "0 0 38 14" });
     svg.append(element("line", { x1: 0, x2: 38, y1: 7, y2: 7, stroke: colour(i), "stroke-width": 2.5, "stroke-dasharray": dash(i) }), marker(i, 19, 7));
     const button = element("button", { type: "button", "aria-pressed": visible.has(i) });
@@ -245,16 +245,16 @@ function swatches(list, entries) {
 
 const chosen = () => DATA.runs[$("run").value];
 
-// A heat map in a canvas, one square per entry; viridis-like, from dark to bright.
+// A heat map in a canvas, one square per entry; viridis-like, from dark to bright, and grey where `at` says null.
 function heat(holder, rows, columns, at, tell, ratio = columns / rows) {
   const canvas = element("canvas", { width: columns, height: rows, role: "img" });
   canvas.style.aspectRatio = ratio;
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
   const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) {
-    const t = Math.max(0, Math.min(1, at(r, c))) * 4, i = Math.min(3, Math.floor(t));
+    const v = at(r, c), t = Math.max(0, Math.min(1, v ?? 0)) * 4, i = Math.min(3, Math.floor(t));
     const [p, q] = [stops[i], stops[i + 1]];
-    image.data.set([0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
+    image.data.set(v === null ? [128, 128, 128, 90] : [0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
   }
   context.putImageData(image, 0, 0);
   holder.replaceChildren(canvas);
@@ -277,7 +277,7 @@ function drawMatrix() {
   for (const values of all.values) values.forEach((v, i) => { if (v !== null && i % (n + 1)) { low = Math.min(low, v); high = Math.max(high, v); } });
   $("low").textContent = Number.isFinite(low) ? short(low) : "";
   $("high").textContent = Number.isFinite(high) ? short(high) : "";
-  heat($("heat"), n, n, (r, c) => (high > low ? ((m[r * n + c] ?? low) - low) / (high - low) : 0.5), (r, c) => `client ${all.order[r]} and ${all.order[c]}: ${m[r * n + c] === null ? "–" : m[r * n + c].toFixed(4)}`, 1);
+  heat($("heat"), n, n, (r, c) => (r === c || m[r * n + c] === null ? null : high > low ? (m[r * n + c] - low) / (high - low) : 0.5), (r, c) => `client ${all.order[r]} and ${all.order[c]}: ${m[r * n + c] === null ? "–" : m[r * n + c].toFixed(4)}`, 1);
 }
 
 function drawTimeline() {

@@ -18,7 +18,7 @@ class Column:
 
     name: str
     values: Sequence[Spread | str]
-    digits: int = 2
+    digits: int | None = 2  # None: two significant ones
     scale: float = 1.0
     better: int = 0
 
@@ -46,7 +46,7 @@ class Results:
         rivals: dict[str, dict[int, float]] = {}
         for row, (each, value) in enumerate(zip(self.groups, column.values, strict=True)):
             if isinstance(value, Spread) and value.mean is not None:
-                shown = round(value.mean * column.scale, column.digits)
+                shown = float(Spread(value.mean, None, 1, 1).text(column.digits, column.scale))
                 rivals.setdefault(each.data, {})[row] = -column.better * shown
         found: dict[int, int] = {}
         for values in rivals.values():
@@ -84,7 +84,7 @@ def results(groups: Sequence[Group], target: float | None = None) -> Results:
             columns += [accuracy(f"{kind} best", lambda g, kind=kind: g.best(kind)), *beside]  # type: ignore[misc]
     if len(groups) > 1:
         ps = [Spread(p, None, 1, 1) if p is not None else Spread(None, None, 0, 0) for p in against_winners(groups)]
-        columns += [Column("p vs best", ps, 4)]
+        columns += [Column("p vs best", ps, None)]
     if target is not None:
         at = f"to {100 * target:g} %"
         columns += [
