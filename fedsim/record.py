@@ -148,7 +148,8 @@ class Record:
 
     def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
-        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted}
+        traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
+        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, **traffic}
         self._event({"kind": "end", "round": self.config.rounds, "seconds": self.seconds, **rest})
         summary = self.summary(sha256)
         if self.folder is not None:
