@@ -6,6 +6,7 @@ failed keeps its reason and is only tried again when asked. Ray's workers end wh
 
 import fcntl
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -135,6 +136,7 @@ def _outcome(reference: Any) -> str:
 
 def work(values: dict[str, configs.Scalar]) -> str:
     """One cell, in a worker: its clients run in this process, one after the other. Returns what went wrong."""
+    from fedsim import client_app
     from fedsim.engine.launch import launch
 
     config = configs.parse(values)
@@ -150,15 +152,20 @@ def work(values: dict[str, configs.Scalar]) -> str:
         except Exception as error:
             traceback.print_exc()
             return f"{type(error).__name__}: {error}; see {folder / LOG}"
+        finally:
+            client_app.forget()
     return ""
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Waits until nobody else works in this folder; whoever dies lets go of it."""
+    """Waits until nobody else works in this folder; whoever dies lets go of it. The lock says which process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
+    with (folder / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         yield
 
 

@@ -144,6 +144,12 @@ def _client_id(context: Context) -> int:
         raise ConfigError('the node has no partition-id: start it with --node-config "partition-id=0 ..."') from None
 
 
+def forget() -> None:
+    """Lets go of every client's data and model: a process that goes on with another run needs the room."""
+    _task.cache_clear()
+    _data.cache_clear()
+
+
 @lru_cache(maxsize=WARM)
 def _data(config: RunConfig, client: int) -> Any:
     from partitions.silo import client_data

@@ -192,7 +192,7 @@ const fitting = (name, left) => (name.length > left / 6.6 ? name.slice(0, Math.f
 
 function drawStrip() {
   const shown = drawn(), left = margin($("strip"));
-  const low = Math.min(1, ...shown.flatMap((i) => DATA.groups[i].clients)), x = [Math.max(0, Math.floor(low * 10 - 0.1) / 10), 1];
+  const low = Math.min(1, ...shown.map((i) => Math.min(1, ...DATA.groups[i].clients))), x = [Math.max(0, Math.floor(low * 10 - 0.1) / 10), 1];
   const plot = axes($("strip"), { x: [100 * x[0], 100], y: [shown.length, 0], xlabel: "final accuracy in percent", ylabel: "setting", yticks: false, left, height: 64 + 40 * Math.max(1, shown.length) });
   const dots = [];
   shown.forEach((i, row) => {

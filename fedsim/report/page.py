@@ -28,7 +28,7 @@ from fedsim.report.statistics import pairwise
 JOBS = 4000  # jobs of a run that are drawn; more would be a grey wall
 POINTS = 200  # points of a curve
 DOTS = 600  # clients of a setting that are drawn
-ROUNDS = 60  # matrices of a run
+ROUNDS, ENTRIES = 60, 200_000  # matrices of a run, and their entries in all
 ALL_JOBS, ALL_ENTRIES = 120_000, 1_500_000  # jobs and matrix entries on the whole page: about 10 MB
 PAIRS = 30  # settings whose tests against each other are listed
 
@@ -37,7 +37,7 @@ def write_page(found: Selection, path: Path, target: float | None = None) -> Non
     """The page about these runs."""
     part = files("fedsim.report")
     text = (part / "page.html").read_text()
-    data = json.dumps(content(found, target), separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    data = json.dumps(content(found, target), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     for name, inside in (
         ("STYLE", (part / "page.css").read_text()),
         ("CODE", (part / "page.js").read_text()),
@@ -138,7 +138,8 @@ def _run(run: Run, jobs: Room, entries: Room, shared: dict[str, int]) -> dict[st
     manifest = {key: run.manifest.get(key) for key in ("engine", "python", "packages")}
     work = run.work()
     fits = jobs.take(min(JOBS, len(work)))
-    drawn = [[j.client, _r(j.sent), _r(j.arrived), j.staleness] for j in work[:JOBS]] if fits else []
+    times = np.array([(job.sent, job.arrived) for job in work[:JOBS]]).reshape(-1, 2).round(4).tolist() if fits else []
+    drawn = [[job.client, *when, job.staleness] for job, when in zip(work, times, strict=False)]
     memory = run.costs.client_memory
     return {
         "name": run.folder.name,
@@ -162,9 +163,9 @@ def _matrices(run: Run, room: Room) -> dict[str, Any]:
     kept = matrix_files(run.folder)
     if not kept:
         return {"matrices": {}}
-    rounds = matrices.spread_over(list(kept), ROUNDS)
-    last = read_npz(kept[rounds[-1]])
-    if not room.take(sum(values.size for values in last.values()) * len(rounds)):
+    size = sum(values.size for values in read_npz(kept[max(kept)]).values())
+    rounds = matrices.spread_over(list(kept), max(2, min(ROUNDS, ENTRIES // size)))
+    if not room.take(size * len(rounds)):
         return {"matrices": {}, "unfit": len(kept)}
     found, order = {number: read_npz(kept[number]) for number in rounds}, matrices.order_by_data(run)
     return {

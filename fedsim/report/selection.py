@@ -1,7 +1,9 @@
 """Which runs a report is about: those in the folders it was given, and those a sweep asked for that are not there."""
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,11 +34,12 @@ def select(folders: Sequence[Path]) -> Selection:
     for folder in folders:
         whole = not (folder / MANIFEST).exists() and folder.is_dir()  # a folder of runs, not a run
         plan = plan_of(folder) if whole else None
-        for each in _inside(folder) if whole else [folder]:
-            try:
-                found[each.resolve()] = _usable(each)
-            except ConfigError as problem:
-                print(f"left out: {problem}", file=sys.stderr)
+        with _loading():
+            for each in _inside(folder) if whole else [folder]:
+                try:
+                    found[each.resolve()] = _usable(each)
+                except ConfigError as problem:
+                    print(f"left out: {problem}", file=sys.stderr)
         if plan is not None:
             absent = {folder / name: planned for name, planned in plan.runs.items()}
             missing |= {path: planned for path, planned in absent.items() if path.resolve() not in found}
@@ -46,6 +49,17 @@ def select(folders: Sequence[Path]) -> Selection:
     if not found:
         raise ConfigError(f"no run to report on in {', '.join(map(str, folders))}")
     return Selection(list(found.values()), list(missing.items()), trials)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Everything that is loaded stays: to look for garbage in it again and again takes as long as the loading."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -140,6 +140,23 @@ def test_killed_and_called_again_it_ends_the_same(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "killed" / "seed=2")["status"] == "finished"
 
 
+@pytest.mark.system
+def test_a_worker_that_dies_takes_only_its_cell_along(tmp_path: Path) -> None:
+    text = QUICK.replace("rounds = 2", "rounds = 150\ncheckpoint-every = 5")
+    home, lock = tmp_path / "runs", tmp_path / "runs" / "seed=1" / ".lock"
+    command = [sys.executable, "-m", "fedsim.cli", "sweep", written(tmp_path, text), "--out", str(home), "--jobs", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (lock.parent / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(int(lock.read_text()), signal.SIGKILL)
+    assert process.wait(timeout=120) == 1
+    assert "its worker died" in (lock.parent / "failure.txt").read_text()
+    assert read_manifest(home / "seed=2")["status"] == "finished"
+    assert subprocess.run([*command, "--retry"], stdout=subprocess.DEVNULL, timeout=120).returncode == 0
+    assert read_manifest(lock.parent)["status"] == "finished"
+
+
 def report(home: Path, tmp_path: Path) -> list[dict[str, object]]:
     """The final report without what depends on the machine: seconds and memory."""
     path = tmp_path / f"{home.name}.json"
