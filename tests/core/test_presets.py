@@ -14,7 +14,7 @@ def test_it_can_be_read(name: str) -> None:
     assert found.about
     assert found.cells
     assert found.scale.startswith(("full size", "two-core size"))
-    assert found.takes.endswith("(measured)") or "estimated" in found.takes
+    assert "measured" in found.takes
 
 
 def test_the_list_tells_what_each_reproduces_at_which_scale_and_how_long_it_takes(
