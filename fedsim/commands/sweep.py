@@ -64,10 +64,13 @@ def run(args: argparse.Namespace) -> int:
 def _plan(sweep: Sweep, configs: Mapping[str, RunConfig], trials: Sequence[Trial]) -> Plan:
     """What reports will find in the sweep's folder."""
 
+    scale = sweep.scale.partition(":")[0]
+    origin = sweep.published.source + (f"; ours at {scale}" if scale else "")
+
     def planned(name: str, config: RunConfig) -> Planned:
         beside = sweep.published.beside(sweep.titles[name], config)
         asked = {key: value for key, value in config.flat().items() if key not in ("out", "resume")}
-        return Planned(asked, sweep.titles[name], beside, sweep.published.source if beside else "")
+        return Planned(asked, sweep.titles[name], beside, origin if beside else "")
 
     return Plan(sweep.name, sweep.about, {name: planned(name, c) for name, c in configs.items()}, list(trials))
 
