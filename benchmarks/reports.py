@@ -11,11 +11,12 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.row import Row
 from fedsim import config as configs
-from fedsim.commands.report import select, tell
+from fedsim.commands.report import tell
 from fedsim.engine.launch import launch
-from fedsim.report.export import as_csv, rows
-from fedsim.report.groups import group
+from fedsim.report.export import as_csv
 from fedsim.report.page import write_page
+from fedsim.report.results import costs, results
+from fedsim.report.selection import select
 
 NAME = "reports"
 RUNS, REPORT_LIMIT, SWEEP_LIMIT = 500, 20.0, 300.0
@@ -51,10 +52,10 @@ def _report(folder: Path) -> float:
             manifest = copy / "manifest.json"
             manifest.write_text(manifest.read_text().replace('"seed": 0', f'"seed": {number}'))
         began = time.monotonic()
-        runs = select([folder / "runs"])
-        tell(runs, None)
-        (folder / "table.csv").write_text(as_csv(rows(group(runs))))
-        write_page(runs, folder / "page.html")
+        found = select([folder / "runs"])
+        tell(found, None)
+        (folder / "table.csv").write_text(as_csv([results(found.groups), costs(found.groups)]))
+        write_page(found, folder / "page.html")
     return time.monotonic() - began
 
 

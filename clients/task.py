@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from clients.local_sgd import Lesson, Trainer, length, one_step
-from fedsim import registry
+from fedsim import memory, registry
 from fedsim.algorithm import Fit
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from fedsim.record import peak_memory
 from fedsim.rng import stream
 from fedsim.vector import Layout, Vec
 from fedsim.vector import Tensor as Entry
@@ -73,10 +72,14 @@ class TorchTask:
                 correct += int((logits.argmax(1) == self._y_test[start : start + TEST_BATCH]).sum())
         return correct / count
 
-    def memory(self) -> float:
+    def memory(self) -> dict[str, float]:
+        """Peaks in MB since it was last asked: of this process, and of what torch took on its GPU."""
+        peaks = {"memory": memory.peak()}
+        memory.forget()
         if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / 1e6
-        return peak_memory()
+            peaks["gpu-memory"] = torch.cuda.max_memory_allocated(self.device) / 1e6
+            torch.cuda.reset_peak_memory_stats(self.device)
+        return peaks
 
     def _images(self, x: Any) -> Tensor:
         """N x C x H x W -> channels-last in memory, which is also what is fast."""

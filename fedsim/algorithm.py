@@ -67,8 +67,8 @@ class Task(Protocol):
     def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
         """Share of the client's own test samples this model gets right; None without test samples."""
 
-    def memory(self) -> float:
-        """The most memory this process has used so far, in MB: of the GPU if it works there."""
+    def memory(self) -> dict[str, float]:
+        """Peaks of `memory`, and of `gpu-memory` where there is one, in MB since it was last asked."""
 
 
 class ClientBehaviour(ABC, Generic[P]):

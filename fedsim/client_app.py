@@ -62,8 +62,10 @@ def initial(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Measure what was received, train, measure what came out: evaluation needs no exchange of its own."""
-    work = _work(message, context)
-    job, task, watch = work.job, work.task, Stopwatch()
+    watch, work = Stopwatch(), _work(message, context)
+    watch.lap("exchange" if work.warm else "load")
+    job, task = work.job, work.task
+    task.memory()
     received, personal = work.test_received()
     watch.lap("test")
     uplink = work.train()
@@ -76,18 +78,21 @@ def train(message: Message, context: Context) -> Message:
         work.disk.write(job.step, work.memory)
     else:
         wire.write_memory(context.state, work.memory)
-    cost = {**watch.seconds, "memory": task.memory()}
+    watch.lap("exchange")
+    cost = {**watch.seconds, **task.memory()}
     return wire.pack_answer(Answer(job, uplink, Report(received, personal, local), cost), message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Only measure; and at the end of a run keep the personal model, if the node has a place for it."""
-    work = _work(message, context)
+    watch, work = Stopwatch(), _work(message, context)
+    watch.lap("exchange" if work.warm else "load")
     report = Report(*work.test_received())
+    watch.lap("test")
     if work.job.keep and work.disk is not None:
         work.keep(work.disk, wire.run_of(message).id, wire.classes_of(message), report.personal)
-    return wire.pack_answer(Answer(work.job, None, report), message)
+    return wire.pack_answer(Answer(work.job, None, report, watch.seconds), message)
 
 
 class Stopwatch:
@@ -112,6 +117,7 @@ class Work:
     task: Task
     behaviour: ClientBehaviour[Any]
     memory: Memory
+    warm: bool  # its data was here already
     disk: Disk | None  # where the memory lasts; None: it lives in Flower's state, as long as that does
 
     @cached_property
@@ -171,10 +177,12 @@ def _work(message: Message, context: Context) -> Work:
     job, config = wire.unpack_job(message), _config(context)
     if job.client != _client_id(context):
         raise ConfigError(f"a job for client {job.client} reached client {_client_id(context)}")
+    loaded = _task.cache_info().misses
     task = _task(config, job.client, wire.classes_of(message))
+    warm = _task.cache_info().misses == loaded
     disk = _disk(message, context, job.client)
     memory = wire.read_memory(context.state) if disk is None else disk.read()
-    return Work(job, config, task, _behaviour(config), memory, disk)
+    return Work(job, config, task, _behaviour(config), memory, warm, disk)
 
 
 def _disk(message: Message, context: Context, client: int) -> Disk | None:
@@ -213,6 +221,12 @@ def _adapted(config: RunConfig, data: str = "", device: str = "") -> RunConfig:
             f"run with partition={OWN}, or start the node without data"
         )
     return config.replace(dataset=data or config.dataset, device=device or config.device)
+
+
+def forget() -> None:
+    """Lets go of every client's data and model: a process that goes on with another run needs the room."""
+    _task.cache_clear()
+    _data.cache_clear()
 
 
 @lru_cache(maxsize=WARM)

@@ -53,10 +53,13 @@ class Courier:
         self._broken: list[Failure] = []
         self.expects: Mapping[str, int] = {}
         self.meanwhile: Callable[[], bool] = lambda: False  # called while waiting; True: there is something to tell
+        self.spend: Callable[[float], None] = lambda seconds: (
+            None
+        )  # told what packing, sending, fetching, unpacking took
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Dispatch; what the grid would not take comes back as failures at once."""
-        encoder = wire.Encoder()
+        began, encoder = time.perf_counter(), wire.Encoder()
         messages = [
             wire.pack_job(
                 job, self._node_of(job.client), self.run, self._classes, self._timeout, encoder, self._injects
@@ -71,6 +74,7 @@ class Courier:
                 self._open[key] = _Order(job, about.dst_node_id, about.created_at, deadline)
             else:
                 refused.append(Failure(job, "the grid refused its message", offline=True))
+        self.spend(time.perf_counter() - began)
         return refused
 
     def receive(self, timeout: float | None = None) -> list[Answer | Failure]:
@@ -79,9 +83,13 @@ class Courier:
         wait = max(0.0, limit - time.monotonic())
         wait = wait if timeout is None else min(wait, timeout)
         found: list[Answer | Failure] = []
-        for reply in wait_for(self._grid, self._open, wait, self._timeout, self.meanwhile) if self._open else []:
-            order = self._open.pop(reply.metadata.reply_to_message_id)
-            found.append(wire.unpack_answer(reply, order.job, self.expects))
+        if self._open:
+            replies, fetching = wait_for(self._grid, self._open, wait, self._timeout, self.meanwhile)
+            began = time.perf_counter()
+            for reply in replies:
+                order = self._open.pop(reply.metadata.reply_to_message_id)
+                found.append(wire.unpack_answer(reply, order.job, self.expects))
+            self.spend(fetching + time.perf_counter() - began)
         now, late = time.monotonic(), f"no answer within {self._timeout:.0f} s"
         self._give_up([key for key, order in self._open.items() if order.deadline <= now], late)
         found += self._broken
@@ -106,7 +114,7 @@ def exchange(
     replies: dict[int, Message] = {}
     deadline = time.monotonic() + timeout
     while nodes and (left := deadline - time.monotonic()) > 0:
-        for reply in wait_for(grid, nodes, left, timeout):
+        for reply in wait_for(grid, nodes, left, timeout)[0]:
             node = nodes.pop(reply.metadata.reply_to_message_id)
             if not reply.has_error():
                 replies[node] = reply
@@ -132,15 +140,19 @@ def replies_to(grid: Grid, ids: Collection[str], timeout: float) -> list[Message
 
 def wait_for(
     grid: Grid, ids: Collection[str], wait: float, timeout: float, meanwhile: Callable[[], bool] = lambda: False
-) -> list[Message]:
-    """At least one reply to these messages, or none if the wait is over or there is something else to tell."""
+) -> tuple[list[Message], float]:
+    """At least one reply to these messages, or none if the wait is over or there is something else to tell; and the seconds
+    it took to fetch them, where that can be told from waiting."""
     if isinstance(grid, AwaitingGrid):
-        return list(grid.await_messages(ids, wait))
+        return list(grid.await_messages(ids, wait)), 0.0
     deadline, pause = time.monotonic() + wait, FIRST_POLL
-    while not (replies := replies_to(grid, ids, timeout)) and time.monotonic() < deadline and not meanwhile():
+    while True:
+        began = time.monotonic()
+        replies = replies_to(grid, ids, timeout)
+        if replies or time.monotonic() >= deadline or meanwhile():
+            return replies, time.monotonic() - began
         time.sleep(pause)
         pause = min(2 * pause, LAST_POLL)
-    return replies
 
 
 def _reach(grid: Grid, call: Callable[[], T], timeout: float) -> T:

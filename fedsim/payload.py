@@ -118,7 +118,7 @@ class Answer:
     job: Job
     uplink: Uplink | None  # None: the job was an evaluation
     report: Report
-    cost: Mapping[str, float] = field(default_factory=dict)  # seconds of training and testing, peak memory in MB
+    cost: Mapping[str, float] = field(default_factory=dict)  # seconds by what they went into, peaks of memory in MB
 
 
 @dataclass(frozen=True)

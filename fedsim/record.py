@@ -8,8 +8,6 @@ renamed into place.
 
 import json
 import platform
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,6 +16,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from fedsim import memory
 from fedsim.config import RunConfig, Scalar
 from fedsim.curves import KINDS, Curve
 from fedsim.errors import ConfigError
@@ -29,6 +28,7 @@ from fedsim.progress import Progress, Silent
 
 # Keys that say where and how patiently a run works, not what it is.
 MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus")
+COSTS = ("training", "communication", "aggregation", "evaluation")  # what wall time goes into
 MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.json", "model.npz"
 
 
@@ -81,10 +81,12 @@ class Record:
         self._late: list[dict[str, Any]] = []  # failures after the last step
         self._virtual = 0.0
         self.run = Run.new()
+        self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
         self.matrices = Matrices(folder)
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
         self.fleet = fleet
+        memory.forget()
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         if self.config.resume:
@@ -99,11 +101,18 @@ class Record:
         self._out |= {job.client: {"id": job.client, "base": job.step, "sent": now} for job in jobs if job.train}
         self.bytes_down += sum(vector.nbytes for job in jobs for vector in job.down.vectors.values())
 
+    def spent(self, **seconds: float) -> None:
+        """Seconds that went into one of COSTS; several workers spend them side by side."""
+        for name, value in seconds.items():
+            self._spent[name] += value
+
     def reported(self, result: Answer | Failure) -> None:
         job = result.job
         if job.train:
             self._out.pop(job.client, None)
         if isinstance(result, Answer):
+            self.spent(training=result.cost.get("train", 0.0), evaluation=result.cost.get("test", 0.0))
+            self.spent(communication=result.cost.get("exchange", 0.0))
             self.bytes_up += sum(v.nbytes for v in result.uplink.vectors.values()) if result.uplink else 0
             if result.report.local is not None:
                 self._local[job.client] = result.report.local
@@ -148,13 +157,12 @@ class Record:
         ]
         failed = _told(number, failures)
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
-        cost = {"aggregation": round(aggregation, 6), "memory": peak_memory()}
+        self.spent(aggregation=aggregation)
         more = {
             "wasted": self._wasted,
             "failures": failed,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            "cost": cost,
         }
         self._event({**event, **more})
         self._wasted = []
@@ -169,7 +177,8 @@ class Record:
 
     def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
-        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, "failures": self._late}
+        traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
+        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, "failures": self._late, **traffic}
         self._event({"kind": "end", "round": self.config.rounds, "seconds": self.seconds, **rest})
         summary = self.summary(sha256)
         if self.folder is not None:
@@ -208,6 +217,8 @@ class Record:
 
     def _event(self, event: dict[str, Any]) -> None:
         self._account(event)
+        event["cost"] = {name: round(value, 6) for name, value in self._spent.items()} | {"memory": memory.peak()}
+        self._spent = dict.fromkeys(COSTS, 0.0)
         if self.folder is not None:
             with (self.folder / EVENTS).open("a") as file:
                 file.write(json.dumps(event) + "\n")
@@ -267,12 +278,6 @@ class Record:
 
 def _told(number: int, failures: Sequence[Failure]) -> list[dict[str, Any]]:
     return [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
-
-
-def peak_memory() -> float:
-    """The most memory this process has used so far, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
 
 
 @cache

@@ -65,6 +65,7 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     wall = config.clock == "wall"
     courier = Courier(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
     courier.expects = strategy.expects()
+    courier.spend = lambda seconds: record.spent(communication=seconds)
     record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(courier, here.now) if wall else VirtualClock(courier, here.now, here.flights)
     fleet.busy |= {flight.client: flight.job.step for flight in here.flights}

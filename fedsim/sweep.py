@@ -1,6 +1,8 @@
 """Sweep files: what several runs share, and what each changes.
 
-    about = "one line"
+    about = "what it shows or reproduces"
+    scale = "full size"            # further facts for `fedsim list presets` (optional)
+    takes = "3 hours"
     include = "common.toml"        # another sweep file to start from (optional)
     [base]                         # keys of every run
     dataset = "digits"
@@ -12,8 +14,7 @@
     [cell.wait-for-all]            # runs under a name, with keys of their own; crossed with the grid
     pace = "synchronous"
     [search]                       # choose further keys on validation data first: see fedsim.search
-    [published]                    # accuracies in percent of the paper, shown beside ours
-    wait-for-all = 91.5
+    [published]                    # what a paper reports, shown beside ours: see fedsim.published
 
 A preset is a sweep file that ships with the package; its name is enough.
 """
@@ -28,9 +29,10 @@ from typing import Any
 
 from fedsim.config import RunConfig, Scalar, assignments, flatten, parse
 from fedsim.errors import ConfigError, unknown
+from fedsim.published import Published, read_published
 from fedsim.search import Search, read_search
 
-PARTS = ("about", "include", "base", "grid", "with", "cell", "search", "published")
+PARTS = ("about", "scale", "takes", "include", "base", "grid", "with", "cell", "search", "published")
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,12 @@ class Sweep:
 
     name: str
     about: str
+    scale: str
+    takes: str
     cells: dict[str, RunConfig]
+    titles: dict[str, str]  # run -> the [cell.TITLE] it belongs to; empty: it has none
     search: Search | None
-    published: dict[str, float]  # a cell, or the beginning of its name -> accuracy in percent that a paper reports
+    published: Published
 
 
 def presets() -> dict[str, str]:
@@ -58,13 +63,25 @@ def read(source: str, overrides: Iterable[str] = ()) -> Sweep:
         raise ConfigError(f"{source} holds no runs: it needs a [grid] or at least one [cell.NAME]")
     shared, further = flatten(tree.get("base", {})), assignments(overrides)
     runs: dict[str, RunConfig] = {}
+    titles: dict[str, str] = {}
     for cell, keys in (cells or {"": {}}).items():
         for point in _points(tree.get("grid", {}), source):
             values = {**shared, **flatten(keys), **point, **further}
             special = flatten(tree.get("with", {}).get(str(values.get("algorithm", "")), {}))
-            runs[_label(cell, point)] = parse({**shared, **special, **flatten(keys), **point, **further})
-    published = {str(cell): float(value) for cell, value in tree.get("published", {}).items()}
-    return Sweep(name, str(tree.get("about", "")), runs, read_search(tree.get("search", {}), source), published)
+            label = _label(cell, point)
+            runs[label] = parse({**shared, **special, **flatten(keys), **point, **further})
+            titles[label] = cell
+    known = set(cells) or {config.algorithm for config in runs.values()}
+    return Sweep(
+        name,
+        about=str(tree.get("about", "")),
+        scale=str(tree.get("scale", "")),
+        takes=str(tree.get("takes", "")),
+        cells=runs,
+        titles=titles,
+        search=read_search(tree.get("search", {}), source),
+        published=read_published(tree.get("published", {}), known, source),
+    )
 
 
 def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:

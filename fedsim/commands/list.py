@@ -30,13 +30,22 @@ def run(args: argparse.Namespace) -> int:
         for entry in entries:
             settings = ", ".join(f"{k}={v}" for k, v in entry["params"].items())
             print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{settings}]" if settings else ""))
+            for fact in ("scale", "takes"):
+                if fact in entry:
+                    print(f"  {'':<16} {fact}: {entry[fact]}")
     return 0
 
 
 def _entries(plural: str) -> list[dict[str, Any]]:
     if plural == PRESETS:
-        return [{"name": name, "about": sweep.read(name).about, "params": {}} for name in sorted(sweep.presets())]
+        return [_preset(sweep.read(name)) for name in sorted(sweep.presets())]
     return [_entry(PLURALS[plural], name) for name in registry.names(PLURALS[plural])]
+
+
+def _preset(found: sweep.Sweep) -> dict[str, Any]:
+    """What it reproduces, at which scale, and how long it takes."""
+    facts = {"about": found.about, "scale": found.scale, "takes": found.takes}
+    return {"name": found.name, "runs": len(found.cells), **facts, "params": {}}
 
 
 def _entry(kind: str, name: str) -> dict[str, Any]:

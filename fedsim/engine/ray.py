@@ -265,6 +265,13 @@ def _knock(address: str) -> None:
             raise FedsimError(f"cannot join Ray at {address}: {error}") from error
 
 
+def check_gpus(config: RunConfig) -> None:
+    """Ray would wait forever for a GPU that is not there."""
+    gpus = ray.cluster_resources().get("GPU", 0.0)  # type: ignore[no-untyped-call]
+    if config.worker_gpus > gpus:
+        raise FedsimError(f"worker-gpus={config.worker_gpus}, but Ray sees {gpus:g} GPUs")
+
+
 def _seats(config: RunConfig) -> tuple[int, float, float]:
     """How many workers, and which share of the cores and of a GPU each asks for.
 
@@ -272,8 +279,7 @@ def _seats(config: RunConfig) -> tuple[int, float, float]:
     """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     cpus, gpus = int(resources.get("CPU", 1)), resources.get("GPU", 0.0)
-    if config.worker_gpus > gpus:
-        raise FedsimError(f"worker-gpus={config.worker_gpus}, but Ray sees {gpus:g} GPUs")
+    check_gpus(config)
     most = int(gpus / config.worker_gpus) if config.worker_gpus else cpus
     usual = config.clients if config.clock == "wall" else min(most, cpus)
     workers = min(config.workers or usual, config.clients)

@@ -1,4 +1,4 @@
-"""How accuracy spreads over the clients of each method."""
+"""How accuracy spreads over the clients of each setting."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedsim.report.figures import COLOURS
-from fedsim.report.statistics import Method
+from fedsim.report.groups import Group
 
 
-def distribution_figure(found: Sequence[Method], path: Path) -> None:
-    """Every client's accuracy in the round of its method's BMTA: a box of quartiles over a dot per client and seed."""
+def distribution_figure(found: Sequence[Group], path: Path) -> None:
+    """Every client's accuracy in the round of its setting's BMTA: a box of quartiles over a dot per client and seed."""
     figure = Figure(figsize=(2.5 + 1.1 * len(found), 4.8), layout="constrained")
     axes = figure.subplots()
-    values = [np.array(list(method.clients().values())) for method in found]
+    values = [np.array(list(each.clients.values())) for each in found]
     rng = np.random.default_rng(0)
     for place, own in enumerate(values):
         colour = COLOURS[place % len(COLOURS)]
@@ -24,11 +24,11 @@ def distribution_figure(found: Sequence[Method], path: Path) -> None:
         values, positions=range(len(found)), widths=0.62, showfliers=False, medianprops=look, whis=(5, 95), showmeans=True,
         meanprops={"marker": "D", "markerfacecolor": "white", "markeredgecolor": "black", "markersize": 6},
     )  # fmt: skip
-    names = [method.name for method in found]
+    names = [each.label for each in found]
     axes.set_xticks(range(len(found)), names, rotation=20 if max(map(len, names)) > 8 else 0)
     axes.set(
         ylabel="accuracy on own test data",
-        title="clients at their method's best round (diamond: mean, whiskers: 5-95 %)",
+        title="clients at their setting's best round (diamond: mean, whiskers: 5-95 %)",
     )
     axes.set_xlim(-0.6, len(found) - 0.4)
     axes.grid(axis="y", alpha=0.3)

@@ -1,31 +1,18 @@
-"""The table of results for other programs: CSV, JSON, Markdown and LaTeX."""
+"""The tables of results and costs for other programs and for papers: CSV, JSON, Markdown and LaTeX."""
 
 import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from fedsim.report.groups import Group, Spread
+from fedsim.report.results import Results, sources
 
-TARGETED = ("rounds", "seconds")
-
-
-def rows(groups: Sequence[Group], target: float | None = None) -> list[dict[str, Any]]:
-    """A row per setting: label, number of seeds, and the spreads."""
-    found = []
-    for each in groups:
-        row: dict[str, Any] = {"setting": each.label, "seeds": len(each.runs)}
-        row |= {"best": each.best, "final": each.final, "worst 10 %": each.worst}
-        if target is not None:
-            row |= {f"rounds to {target:g}": each.rounds_to(target), f"seconds to {target:g}": each.seconds_to(target)}
-        found.append(row)
-    return found
+LATEX = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "±": r"$\pm$"}
 
 
-def as_csv(table: Sequence[dict[str, Any]]) -> str:
-    """One column for each mean and one for its standard deviation; empty where there is none."""
-    flat = [_flat(row) for row in table]
+def as_csv(tables: Sequence[Results]) -> str:
+    """One column for each mean and one for its standard deviation; empty where there is none. Accuracies from 0 to 1."""
+    flat = _records(tables)
     out = io.StringIO()
     writer = csv.DictWriter(out, flat[0], lineterminator="\n")
     writer.writeheader()
@@ -33,32 +20,44 @@ def as_csv(table: Sequence[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def as_json(table: Sequence[dict[str, Any]]) -> str:
-    return json.dumps([_flat(row) for row in table], indent=1) + "\n"
+def as_json(tables: Sequence[Results]) -> str:
+    return json.dumps(_records(tables), indent=1) + "\n"
 
 
-def as_markdown(table: Sequence[dict[str, Any]]) -> str:
-    marked = _marked(table, lambda text, place: f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text)
-    head = list(table[0])
-    lines = [head, ["---"] * len(head), *marked]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def as_markdown(tables: Sequence[Results]) -> str:
+    """Accuracies in percent; the best of a column bold, the second in italics."""
+
+    def mark(text: str, place: int | None) -> str:
+        return f"**{text}**" if place == 0 else f"*{text}*" if place == 1 else text
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+    parts = []
+    for table in tables:
+        head = _head(table)
+        parts.append("".join(map(line, [head, ["---"] * len(head), *_lines(table, mark)])))
+    return "\n".join([*parts, *([f"Published: {found}\n"] if (found := sources(tables[0].groups)) else [])])
 
 
-def as_latex(table: Sequence[dict[str, Any]]) -> str:
-    """A booktabs table; the best of a column bold, the second underlined."""
+def as_latex(tables: Sequence[Results]) -> str:
+    """A booktabs table each; the best of a column bold, the second underlined."""
 
-    def mark(text: str, place: int) -> str:
-        text = text.replace("±", r"$\pm$")
+    def mark(text: str, place: int | None) -> str:
+        text = _latex(text)
         return rf"\textbf{{{text}}}" if place == 0 else rf"\underline{{{text}}}" if place == 1 else text
 
-    head = [name.replace("%", r"\%") for name in table[0]]
-    body = [" & ".join(cell.replace("_", r"\_") for cell in line) + r" \\" for line in _marked(table, mark)]
-    columns = "l" + "r" * (len(head) - 1)
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule", *body]
-    return "\n".join([*parts, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    parts = []
+    for table in tables:
+        head = [_latex(name) for name in _head(table)]
+        body = [" & ".join(line) + r" \\" for line in _lines(table, mark)]
+        columns = "l" + "r" * (len(head) - 1)
+        top = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
+        parts.append("\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n")
+    return "\n".join([*parts, *([f"% published: {found}\n"] if (found := sources(tables[0].groups)) else [])])
 
 
-FORMATS: dict[str, Callable[[Sequence[dict[str, Any]]], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Results]], str]] = {
     "csv": as_csv,
     "json": as_json,
     "markdown": as_markdown,
@@ -66,31 +65,24 @@ FORMATS: dict[str, Callable[[Sequence[dict[str, Any]]], str]] = {
 }
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        flat |= {name: value.mean, f"{name} std": value.std} if isinstance(value, Spread) else {name: value}
-    return flat
+def _records(tables: Sequence[Results]) -> list[dict[str, object]]:
+    """The tables side by side."""
+    return [
+        {key: value for record in row for key, value in record.items()}
+        for row in zip(*(table.records() for table in tables), strict=True)
+    ]
 
 
-def _marked(table: Sequence[dict[str, Any]], mark: Callable[[str, int], str]) -> list[list[str]]:
-    """Cells as text, the best and the second of each column marked; equal values share a place."""
-    ranks = {name: _ranking(table, name) for name in table[0] if isinstance(table[0][name], Spread)}
-    lines = []
-    for row in table:
-        line = []
-        for name, value in row.items():
-            if isinstance(value, Spread):
-                digits = 0 if name.split()[0] in TARGETED else 3
-                place = ranks[name].index(value.mean) if value.mean in ranks[name] and len(table) > 1 else 9
-                line.append(mark(value.text(digits), place))
-            else:
-                line.append(str(value))
-        lines.append(line)
-    return lines
+def _head(table: Results) -> list[str]:
+    return ["setting", *(column.name for column in table.columns)]
 
 
-def _ranking(table: Sequence[dict[str, Any]], name: str) -> list[float]:
-    """Distinct values, the best first: for accuracies the highest, for what it took to get there the lowest."""
-    values = {row[name].mean for row in table if row[name].mean is not None}
-    return sorted(values, reverse=name.split()[0] not in TARGETED)
+def _lines(table: Results, mark: Callable[[str, int | None], str]) -> list[list[str]]:
+    return [
+        [mark(each.label, None), *(mark(c.text(row), table.place(c, row)) for c in table.columns)]
+        for row, each in enumerate(table.groups)
+    ]
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in text)

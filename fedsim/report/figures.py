@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedsim.report.runs import Run, labels
-from fedsim.report.tables import idle_shares
+from fedsim.report.groups import group
+from fedsim.report.runs import Run
 
 # Okabe and Ito's colours: colour-blind safe
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -18,23 +18,26 @@ MANY_STEPS = 120  # more server steps than this are not drawn one by one
 
 
 def accuracy_figure(runs: Sequence[Run], path: Path, kind: str = "personal", over: str = "rounds") -> None:
-    """Left: accuracy over the rounds, or over the clock's `times`, of the mean and of the worst client. Right: every
-    client at the end."""
+    """Left: accuracy over the rounds, or over the clock's `times`, of the mean (band: lowest to highest seed) and of the
+    worst client. Right: every client at the end."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     curves, finals = figure.subplots(1, 2, width_ratios=(3, 2))
-    names = labels(runs)
-    for index, run in enumerate(runs):
-        series, colour, line = run.series(kind), COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
-        place = getattr(series, over)
-        curves.plot(place, series.worst, line, color=colour, linewidth=0.9, alpha=0.7)
-        curves.plot(place, series.mean, line, color=colour, linewidth=2.4, label=names[index])
-        aside = np.linspace(-0.2, 0.2, series.values.shape[1])  # next to each other, so that equal clients all show
-        finals.scatter(index + aside, series.values[-1], color=colour, alpha=0.7, s=24)
-        finals.hlines(series.mean[-1], index - 0.3, index + 0.3, color=colour, linewidth=2.5)
+    found = [(each, band) for each in group(runs) if (band := each.curve(kind, over)) is not None]
+    names = [each.label for each, _ in found]
+    for index, (each, band) in enumerate(found):
+        colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
+        if len(each.runs) > 1:
+            curves.fill_between(band.place, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+        curves.plot(band.place, band.worst, line, color=colour, linewidth=0.9, alpha=0.7)
+        curves.plot(band.place, band.mean, line, color=colour, linewidth=2.4, label=names[index])
+        finals_of = np.concatenate([run.series(kind).values[-1] for run in each.runs if len(run.series(kind).rounds)])
+        aside = np.linspace(-0.2, 0.2, len(finals_of))  # next to each other, so that equal clients all show
+        finals.scatter(index + aside, finals_of, color=colour, alpha=0.7, s=24)
+        finals.hlines(np.nanmean(finals_of), index - 0.3, index + 0.3, color=colour, linewidth=2.5)
     unit = {"rounds": "server step", "times": "virtual seconds"}[over]
     curves.set(xlabel=unit, ylabel="accuracy on own test data", title="thick: mean over clients, thin: worst client")
-    finals.set(ylabel="final accuracy", title="each client at the end (bar: mean)", xlim=(-0.6, len(runs) - 0.4))
-    finals.set_xticks(range(len(runs)), names, rotation=20 if max(map(len, names)) > 10 else 0)
+    finals.set(ylabel="final accuracy", title="each client at the end (bar: mean)", xlim=(-0.6, len(names) - 0.4))
+    finals.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names)) > 10 else 0)
     for axes in (curves, finals):
         axes.set_ylim(-0.02, 1.02)
         axes.grid(alpha=0.3)
@@ -88,7 +91,7 @@ def _staleness(axes: Axes, run: Run) -> None:
 
 
 def _idle(axes: Axes, run: Run) -> None:
-    shares = idle_shares(run)
+    shares = run.idle
     axes.bar(range(len(shares)), shares, color="#009E73")
     axes.set(xlabel="client", ylabel="share of the time", title="idle", ylim=(0, 1))
     if len(shares) <= 12:

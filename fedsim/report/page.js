@@ -1,16 +1,19 @@
 "use strict";
-// Okabe and Ito's colours, and a dash pattern each: distinguishable without colour vision, too.
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999"];
-const DASHES = ["", "8 4", "2 3", "10 3 2 3"];
+// Okabe and Ito's colours, each with a dash pattern and a marker: told apart without colour vision, too.
+const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "var(--black)"];
+const DASHES = ["", "9 4", "2 3", "11 3 2 3"];
+const MARKERS = ["circle", "square", "triangle", "diamond", "cross"];
 const STATES = { fresh: "#0072B2", stale: "#E69F00", wasted: "#999999" };
+const SHOWN = 8; // settings that are drawn at first
 const $ = (id) => document.getElementById(id);
 const colour = (i) => COLOURS[i % COLOURS.length];
 const dash = (i) => DASHES[Math.floor(i / COLOURS.length + i) % DASHES.length];
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
-const number = (v, digits = 3) => (v === null || v === undefined ? "–" : v.toFixed(digits));
+const percent = (v) => (v === null || v === undefined ? "–" : (100 * v).toFixed(1) + " %");
+const short = (v) => +v.toPrecision(3);
 
 function element(name, attributes = {}, text = null) {
-  const svg = ["svg", "line", "path", "circle", "rect", "text", "g", "title"].includes(name);
+  const svg = ["svg", "line", "path", "circle", "rect", "text", "g"].includes(name);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
   if (text !== null) node.textContent = text;
@@ -21,159 +24,237 @@ function options(select, names) {
   select.replaceChildren(...names.map((name, i) => element("option", { value: i }, name)));
 }
 
-// A tip that follows the pointer; `find(event)` returns the text, or null.
+// A tip beside the pointer or the finger; `find(event)` returns the text, or null.
 function tips(node, find) {
-  node.addEventListener("pointermove", (event) => {
-    const text = find(event);
-    $("tip").hidden = text === null;
+  const show = (event) => {
+    const text = find(event), tip = $("tip");
+    tip.hidden = text === null;
     if (text === null) return;
-    $("tip").textContent = text;
-    const width = $("tip").offsetWidth;
-    $("tip").style.left = Math.max(4, Math.min(event.clientX + 12, window.innerWidth - width - 8)) + "px";
-    $("tip").style.top = event.clientY + 14 + "px";
-  });
+    tip.textContent = text;
+    tip.style.left = Math.max(4, Math.min(event.clientX + 12, window.innerWidth - tip.offsetWidth - 8)) + "px";
+    const below = event.clientY + 16;
+    tip.style.top = Math.max(4, below + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 10 : below) + "px";
+  };
+  node.addEventListener("pointermove", show);
+  node.addEventListener("pointerdown", show);
   node.addEventListener("pointerleave", () => ($("tip").hidden = true));
 }
 
-// Results: a table that sorts by the heading that is clicked
+// Tables that sort by the heading that is clicked
 
-const COLUMNS = [["setting", "label"], ["best", "best"], ["final", "final"], ["worst 10 %", "worst"], ["seeds", "seeds"]];
-let sorted = { column: "best", up: false };
-
-function cell(group, key) {
-  if (key === "label") return group.label;
-  if (key === "seeds") return String(group.runs.length);
-  const [value, spread] = group[key];
-  return number(value) + (spread === null ? "" : " ± " + number(spread));
+function sortable(table, data, first) {
+  const columns = ["setting", ...data.columns];
+  let sorted = { column: columns.indexOf(first), up: false };
+  const value = (row, c) => (c === 0 ? DATA.groups[row].label : data.values[row][c - 1]);
+  const draw = () => {
+    const rows = DATA.groups.map((_, row) => row);
+    if (sorted.column >= 0) rows.sort((a, b) => {
+      const [x, y] = [value(a, sorted.column), value(b, sorted.column)];
+      if (x === null || y === null) return (x === null) - (y === null); // what is missing comes last
+      return (x < y ? -1 : x > y ? 1 : 0) * (sorted.up ? 1 : -1);
+    });
+    const head = element("tr");
+    columns.forEach((title, c) => {
+      const th = element("th", { scope: "col", "aria-sort": sorted.column === c ? (sorted.up ? "ascending" : "descending") : "none" });
+      const button = element("button", { type: "button" }, title);
+      button.onclick = () => { sorted = { column: c, up: sorted.column === c ? !sorted.up : c === 0 }; draw(); };
+      th.append(button);
+      head.append(th);
+    });
+    const body = rows.map((row) => {
+      const tr = element("tr");
+      tr.append(element("td", {}, DATA.groups[row].label));
+      data.texts[row].forEach((text, c) => {
+        const place = data.places[row][c], kind = place === 0 ? "first" : place === 1 ? "second" : data.columns[c].endsWith("published") ? "published" : "";
+        tr.append(element("td", kind ? { class: kind } : {}, text));
+      });
+      return tr;
+    });
+    const [thead, tbody] = [element("thead"), element("tbody")];
+    thead.append(head);
+    tbody.append(...body);
+    table.replaceChildren(thead, tbody);
+  };
+  draw();
 }
 
-function value(group, key) {
-  return key === "label" ? group.label : key === "seeds" ? group.runs.length : group[key][0] ?? -1;
-}
-
-function drawTable() {
-  const rows = [...DATA.groups].sort((a, b) => {
-    const [x, y] = [value(a, sorted.column), value(b, sorted.column)];
-    return (x < y ? -1 : x > y ? 1 : 0) * (sorted.up ? 1 : -1);
-  });
-  const ranks = Object.fromEntries(["best", "final", "worst"].map((key) => [key, DATA.groups.map((g) => value(g, key)).sort((a, b) => b - a)]));
-  const head = element("tr");
-  for (const [title, key] of COLUMNS) {
-    const th = element("th", { scope: "col", "aria-sort": sorted.column === key ? (sorted.up ? "ascending" : "descending") : "none" });
-    const button = element("button", { type: "button" }, title);
-    button.onclick = () => { sorted = { column: key, up: sorted.column === key ? !sorted.up : key === "label" }; drawTable(); };
-    th.append(button);
-    head.append(th);
-  }
-  const body = rows.map((group) => {
+function plainTable(head, rows) {
+  const table = element("table"), line = (cells, kind) => {
     const tr = element("tr");
-    for (const [, key] of COLUMNS) {
-      const td = element("td", {}, cell(group, key));
-      const place = ranks[key] && DATA.groups.length > 1 ? ranks[key].indexOf(value(group, key)) : -1;
-      if (place === 0) td.className = "first";
-      if (place === 1) td.className = "second";
-      tr.append(td);
-    }
+    tr.append(...cells.map((text) => element(kind, {}, text)));
     return tr;
-  });
-  $("table").replaceChildren(head, ...body);
+  };
+  table.append(line(head, "th"), ...rows.map((cells) => line(cells, "td")));
+  return table;
+}
+
+function drawPairs() {
+  $("pairspart").hidden = DATA.pairs.length < 2;
+  const found = Object.fromEntries(DATA.pairs.flatMap(([i, j, p]) => [[`${i} ${j}`, p], [`${j} ${i}`, p]]));
+  const rows = DATA.groups.map((group, i) => [`${i + 1} ${group.label}`, ...DATA.groups.map((_, j) => (`${i} ${j}` in found ? String(+found[`${i} ${j}`].toPrecision(2)) : ""))]);
+  $("pairs").replaceWith(Object.assign(plainTable(["setting", ...DATA.groups.map((_, j) => j + 1)], rows), { id: "pairs" }));
+}
+
+function drawTrials() {
+  $("trialspart").hidden = DATA.trials.length === 0;
+  $("trials").replaceChildren(...DATA.trials.flatMap((trial) => {
+    const keys = Object.keys(trial.points[0]), top = Math.max(...trial.scores.map((s) => s ?? -1));
+    const rows = trial.points.map((point, i) => [String(i), ...keys.map((key) => String(point[key])), trial.scores[i] === null ? "failed" : percent(trial.scores[i]) + (trial.scores[i] === top ? " ★" : "")]);
+    return [element("h3", {}, trial.run), plainTable(["candidate", ...keys, "accuracy"], rows)];
+  }));
 }
 
 // A plot: axes, and functions from values to places
 
-function axes(holder, { x, y, xlabel, ylabel, height = 320, ticks = true }) {
-  const width = Math.max(300, holder.clientWidth || 720), left = 46, right = 12, top = 12, bottom = 40;
+const nice = (range) => [1, 2, 2.5, 5, 10].map((f) => f * 10 ** Math.floor(Math.log10(range / 5))).find((step) => range / step <= 6.5) ?? range / 5;
+
+function axes(holder, { x, y, xlabel, ylabel, height = 340, xticks = true, yticks = true, left = 52, bottom = 42, whole = false, unit = "" }) {
+  const width = Math.max(300, holder.clientWidth || 720), right = 14, top = 14;
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${ylabel} over ${xlabel}` });
   const px = (v) => left + ((v - x[0]) / (x[1] - x[0] || 1)) * (width - left - right);
   const py = (v) => height - bottom - ((v - y[0]) / (y[1] - y[0] || 1)) * (height - top - bottom);
-  for (let i = 0; i <= 5; i++) {
-    const v = y[0] + (i / 5) * (y[1] - y[0]);
+  const ticks = ([low, high]) => {
+    const step = Math.max(nice(Math.abs(high - low) || 1), whole ? 1 : 0), from = Math.min(low, high), list = [];
+    for (let v = Math.ceil(from / step - 1e-9) * step; v <= Math.max(low, high) + step * 1e-6; v += step) list.push(+v.toPrecision(6));
+    return list;
+  };
+  if (yticks) for (const v of ticks(y)) {
     svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: py(v), y2: py(v) }));
-    svg.append(element("text", { x: left - 6, y: py(v) + 4, "text-anchor": "end" }, +v.toFixed(2)));
-    const u = x[0] + (i / 5) * (x[1] - x[0]);
-    if (ticks) svg.append(element("text", { x: px(u), y: height - bottom + 16, "text-anchor": "middle" }, +u.toPrecision(3)));
+    svg.append(element("text", { x: left - 7, y: py(v) + 4, "text-anchor": "end" }, unit === "%" ? Math.round(100 * v) + " %" : v));
   }
-  svg.append(element("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, xlabel));
+  if (xticks) for (const v of ticks(x)) svg.append(element("text", { x: px(v), y: height - bottom + 17, "text-anchor": "middle" }, v));
+  svg.append(element("text", { x: (left + width - right) / 2, y: height - 7, "text-anchor": "middle" }, xlabel));
   holder.replaceChildren(svg);
   const place = (event) => {
     const box = svg.getBoundingClientRect();
-    return [x[0] + (((event.clientX - box.left) / box.width) * width - left) / (width - left - right) * (x[1] - x[0]), ((event.clientY - box.top) / box.height) * height];
+    return [((event.clientX - box.left) / box.width) * width, ((event.clientY - box.top) / box.height) * height];
   };
-  return { svg, px, py, place, width, height };
+  const value = (event) => x[0] + ((place(event)[0] - left) / (width - left - right)) * (x[1] - x[0]);
+  return { svg, px, py, place, value, width, height, left };
 }
 
-function curveOf(group, kind, axis) {
-  const series = group.runs.map((i) => DATA.runs[i].series[kind]).filter(Boolean);
-  if (!series.length) return null;
-  const length = Math.min(...series.map((s) => s.rounds.length));
-  const at = (pick) => [...Array(length).keys()].map((i) => pick(series.map((s) => s.mean[i])));
-  return { x: series[0][axis].slice(0, length), mid: at(mean), low: at((v) => Math.min(...v)), high: at((v) => Math.max(...v)) };
+function marker(i, x, y, r = 4) {
+  const kind = MARKERS[i % MARKERS.length], fill = { fill: colour(i), stroke: "var(--panel)", "stroke-width": 1 };
+  if (kind === "circle") return element("circle", { cx: x, cy: y, r, ...fill });
+  if (kind === "square") return element("rect", { x: x - r + 0.5, y: y - r + 0.5, width: 2 * r - 1, height: 2 * r - 1, ...fill });
+  const d = { triangle: `M${x},${y - r - 0.5} L${x + r},${y + r - 0.5} L${x - r},${y + r - 0.5} Z`, diamond: `M${x},${y - r - 1} L${x + r + 1},${y} L${x},${y + r + 1} L${x - r - 1},${y} Z` }[kind];
+  return d ? element("path", { d, ...fill }) : element("path", { d: `M${x - r},${y - r} L${x + r},${y + r} M${x - r},${y + r} L${x + r},${y - r}`, stroke: colour(i), "stroke-width": 2.2, fill: "none" });
 }
 
-function drawCurves() {
-  const kind = DATA.kinds[$("kind").value], axis = $("axis").value;
-  const curves = DATA.groups.map((group) => curveOf(group, kind, axis));
-  const last = Math.max(1e-9, ...curves.filter(Boolean).map((c) => c.x[c.x.length - 1]));
-  const plot = axes($("curve"), { x: [0, last], y: [0, 1], xlabel: axis === "rounds" ? "round" : "virtual seconds", ylabel: "accuracy" });
-  curves.forEach((curve, i) => {
-    if (!curve) return;
-    const path = (values, list = curve.x) => list.map((x, k) => `${plot.px(x)},${plot.py(values[k])}`).join(" L");
-    const back = path([...curve.low].reverse(), [...curve.x].reverse());
-    plot.svg.append(element("path", { d: `M${path(curve.high)} L${back} Z`, fill: colour(i), opacity: 0.15 }));
-    plot.svg.append(element("path", { d: "M" + path(curve.mid), fill: "none", stroke: colour(i), "stroke-width": 2.2, "stroke-dasharray": dash(i) }));
-  });
-  tips(plot.svg, (event) => {
-    const [x] = plot.place(event);
-    const near = (c) => c.x.reduce((best, v, k) => (Math.abs(v - x) < Math.abs(c.x[best] - x) ? k : best), 0);
-    const shown = curves.map((c, i) => (c ? `${DATA.groups[i].label} ${number(c.mid[near(c)])}` : null)).filter(Boolean);
-    return `${+Math.max(0, x).toPrecision(3)}: ${shown.join(" · ")}`;
-  });
-  $("legend").replaceChildren(...DATA.groups.map((group, i) => {
-    const li = element("li"), svg = element("svg", { viewBox: "0 0 34 12" });
-    svg.append(element("line", { x1: 0, x2: 34, y1: 6, y2: 6, stroke: colour(i), "stroke-width": 2.5, "stroke-dasharray": dash(i) }));
-    li.append(svg, group.label);
+// Settings: the best ones are drawn at first, any other by a click on its name
+
+const best = DATA.results.columns.indexOf("best");
+const ranking = DATA.groups.map((_, i) => i).sort((a, b) => (DATA.results.values[b][best] ?? -1) - (DATA.results.values[a][best] ?? -1));
+const visible = new Set(ranking.filter((i) => DATA.groups[i].runs.length).slice(0, SHOWN));
+const drawn = () => DATA.groups.map((_, i) => i).filter((i) => visible.has(i));
+
+function drawLegend() {
+  $("legend").replaceChildren(...DATA.groups.map((group, i) => [group, i]).filter(([group]) => group.runs.length).map(([group, i]) => {
+    const li = element("li"), svg = element("svg", { viewBox: "0 0 38 14" });
+    svg.append(element("line", { x1: 0, x2: 38, y1: 7, y2: 7, stroke: colour(i), "stroke-width": 2.5, "stroke-dasharray": dash(i) }), marker(i, 19, 7));
+    const button = element("button", { type: "button", "aria-pressed": visible.has(i) });
+    button.append(svg, group.label);
+    button.onclick = () => { visible.delete(i) || visible.add(i); drawLegend(); drawCurves(); drawStrip(); };
+    li.append(button);
     return li;
   }));
 }
 
+function drawCurves() {
+  const kind = DATA.kinds[$("kind").value], axis = $("axis").value;
+  const curves = drawn().map((i) => [i, DATA.groups[i].curves[kind]]).filter(([, curve]) => curve);
+  const last = Math.max(1e-9, ...curves.map(([, c]) => c[axis][c[axis].length - 1]));
+  const lows = curves.map(([, c]) => Math.min(...(c.low ?? c.mean))), highs = curves.map(([, c]) => Math.max(...(c.high ?? c.mean)));
+  const y = [Math.max(0, Math.floor(Math.min(1, ...lows) * 10 - 0.2) / 10), Math.min(1, Math.ceil(Math.max(0.1, ...highs) * 10 + 0.2) / 10)];
+  const plot = axes($("curve"), { x: [0, last], y, xlabel: axis === "rounds" ? "round" : "virtual seconds", ylabel: "accuracy", unit: "%" });
+  for (const [i, curve] of curves) {
+    const path = (values, list = curve[axis]) => list.map((x, k) => `${plot.px(x).toFixed(1)},${plot.py(values[k]).toFixed(1)}`).join(" L");
+    if (curve.low) plot.svg.append(element("path", { d: `M${path(curve.high)} L${path([...curve.low].reverse(), [...curve[axis]].reverse())} Z`, fill: colour(i), opacity: 0.16 }));
+    plot.svg.append(element("path", { d: "M" + path(curve.mean), fill: "none", stroke: colour(i), "stroke-width": 2.2, "stroke-dasharray": dash(i) }));
+    const every = Math.max(1, Math.ceil(curve.mean.length / 8));
+    curve.mean.forEach((v, k) => { if (k % every === 0 || k === curve.mean.length - 1) plot.svg.append(marker(i, plot.px(curve[axis][k]), plot.py(v), 3.5)); });
+  }
+  const line = element("line", { y1: 14, y2: plot.height - 42, stroke: "var(--soft)", "stroke-width": 1, visibility: "hidden" });
+  plot.svg.append(line);
+  plot.svg.addEventListener("pointerleave", () => line.setAttribute("visibility", "hidden"));
+  tips(plot.svg, (event) => {
+    const x = Math.min(last, Math.max(0, plot.value(event)));
+    const near = (c) => c[axis].reduce((found, v, k) => (Math.abs(v - x) < Math.abs(c[axis][found] - x) ? k : found), 0);
+    line.setAttribute("x1", plot.px(x)); line.setAttribute("x2", plot.px(x)); line.setAttribute("visibility", "visible");
+    const shown = curves.map(([i, c]) => [c.mean[near(c)], `${DATA.groups[i].label} ${percent(c.mean[near(c)])}` + (c.low ? ` (${percent(c.low[near(c)])} to ${percent(c.high[near(c)])})` : "")]);
+    return [`${axis === "rounds" ? "round" : "second"} ${axis === "rounds" ? Math.round(x) : short(x)}`, ...shown.sort((a, b) => b[0] - a[0]).map(([, text]) => text)].join("\n");
+  });
+}
+
+// Names at the left of rows, as long as there is room for them
+const margin = (holder) => Math.min(220, Math.max(96, (holder.clientWidth || 720) * 0.24));
+const fitting = (name, left) => (name.length > left / 6.6 ? name.slice(0, Math.floor(left / 6.6) - 1) + "…" : name);
+
 function drawStrip() {
-  const plot = axes($("strip"), { x: [-0.5, DATA.groups.length - 0.5], y: [0, 1], xlabel: "", ylabel: "final accuracy", ticks: false });
+  const shown = drawn(), left = margin($("strip"));
+  const low = Math.min(1, ...shown.map((i) => Math.min(1, ...DATA.groups[i].clients))), x = [Math.max(0, Math.floor(low * 10 - 0.1) / 10), 1];
+  const plot = axes($("strip"), { x: [100 * x[0], 100], y: [shown.length, 0], xlabel: "final accuracy in percent", ylabel: "setting", yticks: false, left, height: 64 + 40 * Math.max(1, shown.length) });
   const dots = [];
-  DATA.groups.forEach((group, i) => {
-    const all = group.runs.flatMap((r) => DATA.runs[r].series.personal?.final ?? []).map((v, k) => [v, k]).filter(([v]) => v !== null);
-    all.forEach(([v, k]) => {
-      const spot = [plot.px(i + ((k % 23) / 23 - 0.5) * 0.5), plot.py(v), `${group.label}: ${number(v)}`];
+  shown.forEach((i, row) => {
+    const group = DATA.groups[i];
+    plot.svg.append(element("line", { class: "grid", x1: left, x2: plot.width - 14, y1: plot.py(row + 0.5), y2: plot.py(row + 0.5) }));
+    plot.svg.append(element("text", { class: "name", x: left - 8, y: plot.py(row + 0.5) + 4, "text-anchor": "end" }, fitting(group.label, left)));
+    group.clients.forEach((v, k) => {
+      const spot = [plot.px(100 * v), plot.py(row + 0.5 + (((k * 7) % 11) / 11 - 0.45) * 0.6), `${group.label}: ${percent(v)}`];
       dots.push(spot);
-      plot.svg.append(element("circle", { cx: spot[0], cy: spot[1], r: 3.5, fill: colour(i), opacity: 0.65 }));
+      plot.svg.append(element("circle", { cx: spot[0], cy: spot[1], r: 3.4, fill: colour(i), opacity: 0.6 }));
     });
-    if (all.length) plot.svg.append(element("line", { x1: plot.px(i - 0.3), x2: plot.px(i + 0.3), y1: plot.py(mean(all.map(([v]) => v))), y2: plot.py(mean(all.map(([v]) => v))), stroke: colour(i), "stroke-width": 3 }));
-    const most = Math.max(4, Math.floor((2 * plot.width) / DATA.groups.length / 8)); // letters that fit, in two rows
-    const name = group.label.length > most ? group.label.slice(0, most - 1) + "…" : group.label;
-    const text = { x: Math.min(Math.max(plot.px(i), 50), plot.width - 62), y: plot.height - (i % 2 ? 8 : 22), "text-anchor": "middle" };
-    plot.svg.append(element("text", text, name));
+    if (group.mean !== null) plot.svg.append(element("line", { x1: plot.px(100 * group.mean), x2: plot.px(100 * group.mean), y1: plot.py(row + 0.1), y2: plot.py(row + 0.9), stroke: "currentColor", "stroke-width": 2.5 }));
   });
   tips(plot.svg, (event) => {
-    const box = plot.svg.getBoundingClientRect(), f = plot.width / box.width;
-    const [x, y] = [(event.clientX - box.left) * f, (event.clientY - box.top) * f];
-    const near = dots.find(([a, b]) => Math.hypot(a - x, b - y) < 7);
-    return near ? near[2] : null;
+    const [x, y] = plot.place(event), row = shown[Math.floor((y - 14) / (plot.py(1) - plot.py(0)))];
+    const near = dots.find(([a, b]) => Math.hypot(a - x, b - y) < 6);
+    return near ? near[2] : row === undefined ? null : `${DATA.groups[row].label}: mean ${percent(DATA.groups[row].mean)} of ${DATA.groups[row].clients.length} clients`;
   });
+}
+
+function drawSplit() {
+  const shown = ranking.filter((i) => DATA.groups[i].runs.length).slice(0, 12).sort((a, b) => a - b), left = margin($("split"));
+  const total = (i) => DATA.groups[i].seconds.reduce((a, b) => a + (b ?? 0), 0), most = Math.max(1e-9, ...shown.map(total));
+  const plot = axes($("split"), { x: [0, most], y: [shown.length, 0], xlabel: "seconds", ylabel: "setting", yticks: false, left, height: 60 + 26 * shown.length });
+  shown.forEach((i, row) => {
+    plot.svg.append(element("text", { class: "name", x: left - 8, y: plot.py(row + 0.5) + 4, "text-anchor": "end" }, fitting(DATA.groups[i].label, left)));
+    let from = 0;
+    DATA.groups[i].seconds.forEach((v, k) => {
+      if (v) plot.svg.append(element("rect", { x: plot.px(from), y: plot.py(row + 0.15), width: Math.max(0.5, plot.px(from + v) - plot.px(from)), height: plot.py(0.7) - plot.py(0), fill: colour(k), stroke: "var(--panel)", "stroke-width": 0.8 }));
+      from += v ?? 0;
+    });
+  });
+  tips(plot.svg, (event) => {
+    const row = shown[Math.floor((plot.place(event)[1] - 14) / (plot.py(1) - plot.py(0)))];
+    return row === undefined ? null : [DATA.groups[row].label, ...DATA.parts.map((name, k) => `${name} ${short(DATA.groups[row].seconds[k] ?? 0)} s`)].join("\n");
+  });
+  swatches($("parts"), DATA.parts.map((name, k) => [name, colour(k)]));
+}
+
+function swatches(list, entries) {
+  list.replaceChildren(...entries.map(([name, fill]) => {
+    const li = element("li"), box = element("span", { class: "swatch" });
+    box.style.background = fill;
+    li.append(box, name);
+    return li;
+  }));
 }
 
 // One run
 
 const chosen = () => DATA.runs[$("run").value];
 
-// A heat map in a canvas, one square per entry; viridis-like, from dark to bright.
-function heat(holder, rows, columns, at, tell) {
+// A heat map in a canvas, one square per entry; viridis-like, from dark to bright, and grey where `at` says null.
+function heat(holder, rows, columns, at, tell, ratio = columns / rows) {
   const canvas = element("canvas", { width: columns, height: rows, role: "img" });
-  canvas.style.aspectRatio = `${columns} / ${Math.min(rows, columns * 1.2)}`;
+  canvas.style.aspectRatio = ratio;
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
   const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) {
-    const t = Math.max(0, Math.min(1, at(r, c))) * 4, i = Math.min(3, Math.floor(t));
+    const v = at(r, c), t = Math.max(0, Math.min(1, v ?? 0)) * 4, i = Math.min(3, Math.floor(t));
     const [p, q] = [stops[i], stops[i + 1]];
-    image.data.set([0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
+    image.data.set(v === null ? [128, 128, 128, 90] : [0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
   }
   context.putImageData(image, 0, 0);
   holder.replaceChildren(canvas);
@@ -188,42 +269,50 @@ function drawMatrix() {
   const names = Object.keys(chosen().matrices);
   $("matrixpart").hidden = names.length === 0;
   if (!names.length) return;
-  const all = chosen().matrices[names[$("matrix").value] ?? names[0]];
+  const all = chosen().matrices[names[$("matrix").value] ?? names[0]], n = all.order.length;
   $("round").max = all.rounds.length - 1;
-  const k = Math.min($("round").value, all.rounds.length - 1), m = all.values[k], n = m.length;
+  const k = Math.min($("round").value, all.rounds.length - 1), m = all.values[k];
   $("roundvalue").textContent = all.rounds[k];
-  const off = m.flatMap((row, r) => row.filter((_, c) => c !== r)), low = Math.min(...off), high = Math.max(...off);
-  heat($("heat"), n, n, (r, c) => (high > low ? (m[r][c] - low) / (high - low) : 0.5), (r, c) => `client ${all.order[r]} and ${all.order[c]}: ${number(m[r][c], 4)}`);
+  let low = Infinity, high = -Infinity; // one scale for all rounds
+  for (const values of all.values) values.forEach((v, i) => { if (v !== null && i % (n + 1)) { low = Math.min(low, v); high = Math.max(high, v); } });
+  $("low").textContent = Number.isFinite(low) ? short(low) : "";
+  $("high").textContent = Number.isFinite(high) ? short(high) : "";
+  heat($("heat"), n, n, (r, c) => (r === c || m[r * n + c] === null ? null : high > low ? (m[r * n + c] - low) / (high - low) : 0.5), (r, c) => `client ${all.order[r]} and ${all.order[c]}: ${m[r * n + c] === null ? "–" : m[r * n + c].toFixed(4)}`, 1);
 }
 
 function drawTimeline() {
-  const run = chosen(), rows = Object.fromEntries(run.clients.map(([id], i) => [id, i])), n = run.clients.length;
-  const end = Math.max(1e-9, run.steps[run.steps.length - 1] ?? 1);
-  const plot = axes($("timeline"), { x: [0, end], y: [n, 0], xlabel: "seconds", ylabel: "client", height: Math.max(220, Math.min(700, 60 + 14 * n)) });
-  const state = (job) => (job[3] === null ? "wasted" : job[3] > 0 ? "stale" : "fresh");
-  for (const job of run.jobs) {
-    const [client, sent, arrived] = job;
-    const box = { x: plot.px(sent), y: plot.py(rows[client] + 0.15), width: Math.max(0.5, plot.px(Math.min(arrived, end)) - plot.px(sent) - 0.6), height: plot.py(rows[client] + 0.85) - plot.py(rows[client] + 0.15) };
-    plot.svg.append(element("rect", { ...box, fill: STATES[state(job)] }));
+  const run = chosen(), clients = DATA.shared[run.clients], rows = Object.fromEntries(clients.map(([id], i) => [id, i])), n = clients.length;
+  const end = run.left_out && run.jobs.length ? run.jobs[run.jobs.length - 1][2] : run.end;
+  const plot = axes($("timeline"), { x: [0, end || 1], y: [n, 0], xlabel: "seconds", ylabel: "client", whole: true, height: Math.max(200, Math.min(700, 60 + 16 * n)) });
+  const state = (job) => (job[3] === null ? "wasted" : job[3] > 0 ? "stale" : "fresh"), tall = plot.py(0.7) - plot.py(0);
+  const wide = (job) => Math.max(0.5, plot.px(Math.min(job[2], end)) - plot.px(job[1]) - 0.6);
+  for (const [name, fill] of Object.entries(STATES)) {
+    const d = run.jobs.filter((job) => state(job) === name && job[1] < end).map((job) => `M${plot.px(job[1]).toFixed(1)},${plot.py(rows[job[0]] + 0.15).toFixed(1)}h${wide(job).toFixed(1)}v${tall.toFixed(1)}h-${wide(job).toFixed(1)}z`);
+    if (d.length) plot.svg.append(element("path", { d: d.join(""), fill }));
   }
-  if (run.steps.length <= plot.width / 6) for (const t of run.steps) plot.svg.append(element("line", { x1: plot.px(t), x2: plot.px(t), y1: plot.py(0), y2: plot.py(n), stroke: "currentColor", "stroke-width": 0.7 }));
+  const steps = run.steps.filter((t) => t <= end);
+  if (steps.length <= plot.width / 6) for (const t of steps) plot.svg.append(element("line", { x1: plot.px(t), x2: plot.px(t), y1: plot.py(0), y2: plot.py(n), stroke: "currentColor", "stroke-width": 0.7 }));
   tips(plot.svg, (event) => {
-    const [x, y] = plot.place(event), job = run.jobs.find((j) => x >= j[1] && x <= j[2] && y >= plot.py(rows[j[0]]) && y <= plot.py(rows[j[0]] + 1));
-    return job ? `client ${job[0]}: ${job[1]} to ${job[2]} s, ${state(job)}${job[3] ? " by " + job[3] : ""}` : null;
+    const x = plot.value(event), y = plot.place(event)[1], job = run.jobs.find((j) => x >= j[1] && x <= j[2] && y >= plot.py(rows[j[0]]) && y <= plot.py(rows[j[0]] + 1));
+    return job ? `client ${job[0]}: ${short(job[1])} to ${short(job[2])} s, ${state(job)}${job[3] ? " by " + job[3] : ""}` : null;
   });
-  const idle = Math.round(100 * mean(run.idle));
-  $("timenote").textContent = `Blue: fresh, orange: stale, grey: wasted; lines: server steps. Clients were idle ${idle} % of the time.` + (run.left_out ? ` ${run.left_out} later jobs are not drawn.` : "");
+  swatches($("states"), Object.entries(STATES));
+  const memory = run.memory.filter((v) => v !== null);
+  $("timenote").textContent = `Lines: server steps. Clients were idle ${Math.round(100 * run.idle)} % of the time.` + (memory.length ? ` Memory of a client's process: ${Math.min(...memory)} to ${Math.max(...memory)} MB at most.` : "") + (run.left_out ? ` ${run.left_out} jobs are not on this page.` : "") + (run.unfit ? " Its matrices are not on this page, either: make one about fewer runs." : "");
 }
 
 function drawLabels() {
-  const clients = chosen().clients, classes = Math.max(...clients.map(([, , , labels]) => labels.length));
+  const clients = DATA.shared[chosen().clients], classes = Math.max(...clients.map(([, , , labels]) => labels.length));
   const share = (r, c) => (clients[c][3][r] ?? 0) / Math.max(1, clients[c][1]);
-  const most = Math.max(...clients.flatMap((_, c) => [...Array(classes).keys()].map((r) => share(r, c))));
-  heat($("labels"), classes, clients.length, (r, c) => share(r, c) / most, (r, c) => `client ${clients[c][0]}, class ${r}: ${clients[c][3][r] ?? 0} of ${clients[c][1]} samples`);
+  let most = 1e-9;
+  for (let c = 0; c < clients.length; c++) for (let r = 0; r < classes; r++) most = Math.max(most, share(r, c));
+  $("most").textContent = percent(most);
+  heat($("labels"), classes, clients.length, (r, c) => share(r, c) / most, (r, c) => `client ${clients[c][0]}, class ${r}: ${clients[c][3][r] ?? 0} of ${clients[c][1]} samples (${clients[c][2]} tests)`, Math.max(2, Math.min(4, clients.length / classes)));
 }
 
 function drawConfig() {
-  const run = chosen(), rows = { ...run.config, ...run.about, packages: Object.entries(run.about.packages ?? {}).map(([k, v]) => `${k} ${v}`).join(", ") };
+  const run = chosen(), about = DATA.shared[run.about];
+  const rows = { ...DATA.shared[run.config], seed: run.seed, status: run.status[0], written: run.status[1], ...about, packages: Object.entries(about.packages ?? {}).map(([k, v]) => `${k} ${v}`).join(", ") };
   $("config").replaceChildren(...Object.entries(rows).map(([key, text]) => {
     const tr = element("tr");
     tr.append(element("td", {}, key), element("td", {}, String(text)));
@@ -233,16 +322,23 @@ function drawConfig() {
 
 function drawRun() {
   options($("matrix"), Object.keys(chosen().matrices));
+  $("round").max = 1e6;
   $("round").value = 1e6;
   [drawMatrix, drawTimeline, drawLabels, drawConfig].forEach((draw) => draw());
 }
 
-$("intro").textContent = `${DATA.runs.length} runs in ${DATA.groups.length} settings.`;
+const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+$("intro").textContent = `${many(DATA.runs.length, "run")} in ${many(DATA.groups.length, "setting")}.` + (DATA.missing.length ? ` ${DATA.missing.length} missing.` : "");
+$("source").textContent = DATA.source ? `Published: ${DATA.source}.` : "";
+$("missing").textContent = DATA.missing.length ? `Asked for, but not there: ${DATA.missing.slice(0, 20).join(", ")}${DATA.missing.length > 20 ? " and more" : ""}.` : "";
 options($("kind"), DATA.kinds);
 $("kind").value = Math.max(0, DATA.kinds.indexOf("personal"));
 options($("run"), DATA.runs.map((run) => run.name));
 $("kind").onchange = $("axis").onchange = drawCurves;
 $("run").onchange = drawRun;
 $("matrix").onchange = $("round").oninput = drawMatrix;
-window.onresize = () => [drawCurves, drawStrip, drawTimeline].forEach((draw) => draw());
-[drawTable, drawCurves, drawStrip, drawRun].forEach((draw) => draw());
+let width = window.innerWidth;
+window.onresize = () => { if (width !== (width = window.innerWidth)) [drawCurves, drawStrip, drawSplit, drawTimeline].forEach((draw) => draw()); };
+sortable($("table"), DATA.results, DATA.groups.length <= 40 ? null : "best");
+sortable($("costtable"), DATA.costs, null);
+[drawPairs, drawTrials, drawLegend, drawCurves, drawStrip, drawSplit, drawRun].forEach((draw) => draw());

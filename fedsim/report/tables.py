@@ -2,14 +2,19 @@
 
 import sys
 from collections.abc import Sequence
+from statistics import mean
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from fedsim.plan import Trial
+from fedsim.report.groups import Group, Spread
+from fedsim.report.results import Results
 from fedsim.report.runs import Run, labels
-from fedsim.report.statistics import Method, pairwise
+from fedsim.report.statistics import pairwise
+
+MANY = 12  # settings beside each other
 
 
 def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
@@ -27,50 +32,68 @@ def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
     return table
 
 
-def method_table(found: Sequence[Method]) -> Table:
-    """BMTA and final accuracy of each method over its seeds; from each pair, the p that it is chance."""
-    table = _table("methods over clients: Wilcoxon signed-rank p, after Holm's correction", "seeds", "BMTA", "final")
-    for method in found:
-        table.add_column(f"vs {method.name}", justify="right")
-    tests = pairwise(found)
-    for i, method in enumerate(found):
-        cells = [method.name, str(len(method.runs)), _spread(method.bmta), _spread(method.final)]
-        for j in range(len(found)):
-            pair = tests.get((min(i, j), max(i, j)))
-            cells.append("" if pair is None else f"{pair[1]:.2g}")
-        table.add_row(*cells)
+def results_table(title: str, found: Results) -> Table:
+    """The best of a column is bold, the second underlined."""
+    table = _table(title, *(column.name for column in found.columns))
+    for row, each in enumerate(found.groups):
+        table.add_row(escape(each.label), *(_marked(c.text(row), found.place(c, row)) for c in found.columns))
     return table
 
 
-def _spread(values: NDArray[np.float64]) -> str:
-    """In percent, mean and sample standard deviation."""
-    return f"{100 * values.mean():.2f}" + (f" +- {100 * values.std(ddof=1):.2f}" if len(values) > 1 else "")
+def _marked(text: str, place: int | None) -> str:
+    return f"[bold]{text}[/]" if place == 0 else f"[underline]{text}[/]" if place == 1 else text
 
 
-def time_table(runs: Sequence[Run]) -> Table:
-    """Where the time went: server steps, jobs and the share of them that was wasted, staleness, idle clients."""
+def pairs_table(groups: Sequence[Group]) -> Table | None:
+    """Each setting against each on the same data; None if there are too few to be worth it, or too many to be shown."""
+    if not 2 < len(groups) <= MANY:
+        return None
+    tests = pairwise(groups)
+    table = _table("Wilcoxon signed-rank p over clients, after Holm's correction", *map(str, range(1, len(groups) + 1)))
+    for i, each in enumerate(groups):
+        pairs = [tests.get((min(i, j), max(i, j))) for j in range(len(groups))]
+        table.add_row(escape(f"{i + 1} {each.label}"), *("" if pair is None else f"{pair[1]:.2g}" for pair in pairs))
+    return table
+
+
+def time_table(groups: Sequence[Group]) -> Table:
+    """Where the simulated time went: server steps, jobs and the share of them that was wasted, staleness, idle clients."""
     table = _table("time", "seconds", "steps", "jobs", "wasted", "staleness mean", "highest", "idle")
-    for name, run in zip(labels(runs), runs, strict=True):
-        work, steps = run.work(), run.steps
-        stale = [job.staleness for job in work if job.staleness is not None]
-        wasted = 1 - len(stale) / max(1, len(work))
-        numbers = [f"{steps[-1]:.1f}", str(len(steps)), str(len(work)), f"{wasted:.0%}"]
-        table.add_row(name, *numbers, f"{np.mean(stale):.2f}", str(max(stale)), f"{np.mean(idle_shares(run)):.0%}")
+    for each in groups:
+        runs = [run for run in each.runs if len(run.steps)]
+        stale = [[job.staleness for job in run.work() if job.staleness is not None] for run in runs]
+        numbers = [
+            Spread.of([float(run.steps[-1]) for run in runs]).text(1),
+            Spread.of([len(run.steps) for run in runs]).text(0),
+            Spread.of([len(run.work()) for run in runs]).text(0),
+            Spread.of([1 - len(s) / max(1, len(run.work())) for s, run in zip(stale, runs, strict=True)]).text(0, 100),
+            Spread.of([mean(s) for s in stale if s]).text(2),
+            str(max((max(s) for s in stale if s), default="-")),
+            Spread.of([mean(run.idle) for run in runs]).text(0, 100),
+        ]
+        table.add_row(escape(each.label), *numbers)
+    table.caption = "wasted and idle in percent"
     return table
 
 
-def idle_shares(run: Run) -> list[float]:
-    """For each client, the share of the run it did not work."""
-    length = float(run.steps[-1]) if len(run.steps) else 0.0
-    busy = dict.fromkeys(run.clients, 0.0)
-    for job in run.work():
-        busy[job.client] += min(job.arrived, length) - min(job.sent, length)
-    return [1 - busy[client] / length if length else 0.0 for client in run.clients]
+def search_table(trial: Trial) -> Table:
+    """Every candidate and how it did on validation data; the best is bold."""
+    table = _table(f"search for {escape(trial.run)}, on validation data", *trial.points[0], "best mean accuracy")
+    top = max((score for score in trial.scores if score is not None), default=None)
+    for number, (point, score) in enumerate(zip(trial.points, trial.scores, strict=True)):
+        text = "failed" if score is None else f"{score:.3f}"
+        style = "bold" if score is not None and score == top else None
+        table.add_row(str(number), *(escape(_short(value)) for value in point.values()), text, style=style)
+    return table
 
 
 def show(table: Table) -> None:
     """Wide enough for every column, also where no terminal says how wide it is."""
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _table(title: str, *numbers: str) -> Table:

@@ -9,19 +9,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsim.plan import Planned
 from fedsim.report import export
 from fedsim.report.groups import Spread, group
+from fedsim.report.results import Results, costs, results
 from fedsim.report.runs import Run
 
 
-def run(finals: list[float], **config: object) -> Run:
+def run(finals: list[float], folder: Path = Path("somewhere"), **config: object) -> Run:
     """A run of one evaluated round, with these accuracies."""
     keys = {"algorithm": "fedavg", "seed": 0, "lr": 0.1, "rounds": 1, **config}
     clients = [{"id": i, "train": 1, "test": 1, "labels": [1]} for i in range(len(finals))]
     rows = [{"id": i, "personal": value} for i, value in enumerate(finals)]
-    step: dict[str, Any] = {"kind": "step", "round": 1, "time": 4.0, "clients": [], "wasted": [], "failures": []}
-    events = [step, {"kind": "evaluation", "round": 1, "clients": rows}]
-    return Run(Path("somewhere"), {"config": keys, "clients": clients}, events)
+    step: dict[str, Any] = {"kind": "step", "round": 1, "time": 4.0, "bytes_up": 3_000_000, "bytes_down": 5_000_000}
+    job = {"base": 0, "sent": 0.0, "arrived": 4.0, "staleness": 0}
+    step["clients"] = [{"id": i, **job, "cost": {"memory": 100.0 + i}} for i in range(len(finals))]
+    step["cost"] = {"training": 2.0, "communication": 0.25, "aggregation": 0.5, "evaluation": 0.0, "memory": 300.0}
+    tests = {"training": 0.0, "communication": 0.25, "aggregation": 0.0, "evaluation": 1.0, "memory": 310.0}
+    events = [step, {"kind": "evaluation", "round": 1, "seconds": 9.5, "clients": rows, "cost": tests}]
+    return Run(folder, {"config": keys, "clients": clients}, events)
+
+
+def text(table: Results, row: int, column: str) -> str:
+    return next(c.text(row) for c in table.columns if c.name == column)
 
 
 def test_spread_uses_n_minus_one_and_a_single_seed_has_none() -> None:
@@ -29,10 +39,10 @@ def test_spread_uses_n_minus_one_and_a_single_seed_has_none() -> None:
     spread = Spread.of(values)
     assert spread.mean == pytest.approx(np.mean(values))
     assert spread.std == pytest.approx(np.std(values, ddof=1))
-    assert Spread.of([0.5]) == Spread(0.5, None, 1)
+    assert Spread.of([0.5]) == Spread(0.5, None, 1, 1)
     assert Spread.of([0.5]).text() == "0.500"
     assert Spread.of([None]).text() == "-"
-    assert Spread.of([0.25, None, 0.75]).count == 2
+    assert Spread.of([0.2, None, 0.4]).text(1, 100) == "30.0 ± 14.1 (2 of 3)", "who did not get there is told"
 
 
 def test_runs_that_differ_in_the_seed_belong_together() -> None:
@@ -40,38 +50,98 @@ def test_runs_that_differ_in_the_seed_belong_together() -> None:
     groups = group(runs)
     assert [(g.label, len(g.runs)) for g in groups] == [
         ("fedavg, lr=0.1", 2),
-        ("local, lr=0.1", 1),
+        ("local", 1),
         ("fedavg, lr=0.2", 1),
     ]
-    assert groups[0].final.mean == pytest.approx(0.3)
+    assert groups[0].final().mean == pytest.approx(0.3)
 
 
 def test_the_worst_tenth_is_at_least_one_client() -> None:
-    assert group([run([0.9, 0.2, 0.8])])[0].worst.mean == pytest.approx(0.2)
+    assert group([run([0.9, 0.2, 0.8])])[0].worst().mean == pytest.approx(0.2)
     twenty = [0.1, 0.3] + [0.9] * 18
-    assert group([run(twenty)])[0].worst.mean == pytest.approx(0.2)
+    assert group([run(twenty)])[0].worst().mean == pytest.approx(0.2)
 
 
 def test_targets() -> None:
     (only,) = group([run([0.6, 0.8])])
-    assert (only.rounds_to(0.7).mean, only.seconds_to(0.7).mean) == (1, 4.0)
+    assert (only.rounds_to(0.7).mean, only.seconds_to(0.7).mean, only.bytes_to(0.7).mean) == (1, 4.0, 8_000_000)
     assert only.rounds_to(0.71).mean is None
 
 
 def test_every_format_says_the_same() -> None:
     runs = [run([0.2], seed=1), run([0.4], seed=2), run([0.9], algorithm="per_fed")]
-    table = export.rows(group(runs), target=0.85)
-    parsed = list(csv.DictReader(io.StringIO(export.as_csv(table))))
+    groups = group(runs)
+    tables = [results(groups, target=0.85), costs(groups)]
+    parsed = list(csv.DictReader(io.StringIO(export.as_csv(tables))))
     assert float(parsed[0]["best"]) == pytest.approx(0.3)
     assert parsed[1]["best std"] == ""
-    assert parsed[0]["rounds to 0.85"] == ""
-    assert json.loads(export.as_json(table))[1]["best"] == 0.9
-    assert "| fedavg | 2 | *0.300 ± 0.141* |" in export.as_markdown(table)
-    latex = export.as_latex(table)
-    assert r"per\_fed & 1 & \textbf{0.900}" in latex
-    assert r"\underline{0.300 $\pm$ 0.141}" in latex
+    assert parsed[0]["rounds to 85 %"] == ""
+    assert float(parsed[1]["MB to 85 %"]) == 8_000_000
+    assert float(parsed[0]["training s"]) == 2.0
+    assert json.loads(export.as_json(tables))[1]["best"] == 0.9
+    assert "| fedavg | 2 | *30.00 ± 14.14* |" in export.as_markdown(tables)
+    latex = export.as_latex(tables)
+    assert r"per\_fed & 1 & \textbf{90.00}" in latex
+    assert r"\underline{30.00 $\pm$ 14.14}" in latex
+    assert r"worst 10 \%" in latex
 
 
-def test_equal_values_share_a_place() -> None:
-    table = export.rows(group([run([0.5]), run([0.5], algorithm="local"), run([0.1], algorithm="other")]))
-    assert export.as_markdown(table).count("**0.500**") == 6
+def test_values_that_print_alike_share_a_place() -> None:
+    runs = [
+        run([0.5]),
+        run([0.500001], algorithm="local"),
+        run([0.1], algorithm="other"),
+        run([0.05], algorithm="last"),
+    ]
+    markdown = export.as_markdown([results(group(runs))])
+    assert markdown.count("**50.00**") == 6
+    assert markdown.count("*10.00*") == 3, "the next one is the second"
+    assert "*5.00*" not in markdown
+
+
+def test_only_settings_on_the_same_data_compete() -> None:
+    runs = [
+        run([0.9], partition="iid"),
+        run([0.4], partition="shards"),
+        run([0.3], partition="shards", algorithm="local"),
+    ]
+    markdown = export.as_markdown([results(group(runs))])
+    assert "**90.00**" not in markdown, "it has no rival"
+    assert "**40.00**" in markdown
+    assert "*30.00*" in markdown
+
+
+def test_costs_add_up_and_peaks_are_the_highest() -> None:
+    table = costs(group([run([0.5, 0.6])]))
+    shown = {column.name: column.text(0) for column in table.columns}
+    assert shown == {
+        "wall s": "9.5",
+        "training s": "2.0",
+        "communication s": "0.5",
+        "aggregation s": "0.5",
+        "evaluation s": "1.0",
+        "MB sent": "8.0",
+        "client MB": "101",
+        "server MB": "310",
+    }
+
+
+def test_missing_runs_are_shown() -> None:
+    there = run([0.5], seed=1)
+    missing = [Planned({**there.config, "seed": 2}), Planned({**there.config, "algorithm": "local", "seed": 1})]
+    table = results(group([there], missing))
+    assert [each.label for each in table.groups] == ["fedavg", "local"]
+    assert (text(table, 0, "seeds"), text(table, 1, "seeds")) == ("1 of 2", "0 of 1")
+    assert (text(table, 0, "best"), text(table, 1, "best")) == ("50.00", "-")
+
+
+def test_a_curve_over_seeds_ends_where_the_shortest_does() -> None:
+    (both,) = group([run([0.2, 0.4], seed=1), run([0.6, 0.6], seed=2)])
+    band = both.curve()
+    assert band is not None
+    assert [v.tolist() for v in (band.place, band.low, band.high)] == [
+        [1.0],
+        [pytest.approx(0.3)],
+        [pytest.approx(0.6)],
+    ]
+    assert band.mean.tolist() == [pytest.approx(0.45)]

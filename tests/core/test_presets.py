@@ -1,8 +1,11 @@
 """Every sweep that ships can be read, and says what it is."""
 
+import json
+
 import pytest
 
 from fedsim import sweep
+from fedsim.cli import main
 
 
 @pytest.mark.parametrize("name", sorted(sweep.presets()))
@@ -10,6 +13,22 @@ def test_it_can_be_read(name: str) -> None:
     found = sweep.read(name)
     assert found.about
     assert found.cells
+    assert found.scale.startswith(("full size", "two-core size"))
+    assert "measured" in found.takes
+
+
+def test_the_list_tells_what_each_reproduces_at_which_scale_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["list", "presets", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["presets"]}
+    assert set(listed) == set(sweep.presets())
+    entry = listed["spfl-table1-emnist"]
+    assert "SPFL paper, Table 1, EMNIST" in entry["about"]
+    assert entry["scale"] == "full size"
+    assert entry["runs"] == 18
+    assert main(["list", "presets"]) == 0
+    assert f"takes: {entry['takes']}" in capsys.readouterr().out
 
 
 METHODS = {"local", "fedavg", "fedavg-ft", "fedprox", "fedprox-ft", "scaffold", "apfl", "fedamp", "heurfedamp"}

@@ -10,7 +10,6 @@ from fedsim.cli import main
 from fedsim.curves import Curve
 from fedsim.report.figures import accuracy_figure, timeline_figure
 from fedsim.report.runs import Run, labels
-from fedsim.report.tables import idle_shares
 
 
 def step(number: int, time: float, clients: list[Any], wasted: list[Any] | None = None) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def test_every_job_is_accounted_for(run: Run) -> None:
         (1, 3.5, 4.0, None, "the run ended"),
     ]
     assert run.steps.tolist() == [2.0, 4.0]
-    assert idle_shares(run) == [0.0, 0.125]
+    assert run.idle == [0.0, 0.125]
 
 
 def test_pictures_are_drawn(run: Run, tmp_path: Path) -> None:

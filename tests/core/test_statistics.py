@@ -10,8 +10,9 @@ from scipy import stats
 
 from fedsim.cli import main
 from fedsim.config import RunConfig
+from fedsim.report.groups import group
 from fedsim.report.runs import Run
-from fedsim.report.statistics import holm, methods, pairwise, signed_rank
+from fedsim.report.statistics import against_winners, holm, pairwise, signed_rank
 
 Finished = Callable[..., dict[str, Any]]
 
@@ -50,17 +51,19 @@ def folders(small: Callable[..., RunConfig], finished: Finished, tmp_path: Path)
 
 def test_seeds_are_repetitions_and_other_data_is_not_compared(folders: list[Path], tmp_path: Path) -> None:
     runs = [Run.load(folder) for folder in folders]
-    found = methods(runs)
-    assert [(m.name, len(m.runs)) for m in found] == [("fedavg", 2), ("local", 2)]
-    assert found[1].bmta[0] == runs[2].series("personal").mean.max()
-    assert len(found[0].clients()) == 8
+    found = group(runs)
+    assert [(each.label, len(each.runs)) for each in found] == [("fedavg", 2), ("local", 2)]
+    best = [run.series("personal").mean.max() for run in runs]
+    assert found[1].best().mean == pytest.approx((best[2] + best[3]) / 2)
+    assert len(found[0].clients) == 8
     assert set(pairwise(found)) == {(0, 1)}
-    assert pairwise(methods([runs[0], Run.load(tmp_path / "elsewhere")])) == {}
+    assert set(against_winners(found)) == {None, pairwise(found)[0, 1][1]}
+    assert pairwise(group([runs[0], Run.load(tmp_path / "elsewhere")])) == {}
 
 
 def test_reports_show_them(folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *map(str, folders), "--plot", str(tmp_path / "plots")]) == 0
     text = capsys.readouterr().out
-    for words in ("BMTA", "vs local", "+-", "Holm"):
+    for words in ("BMTA", "p vs best", " ± ", "Holm", "aggregation s"):
         assert words in text
     assert (tmp_path / "plots" / "accuracy-distribution.png").stat().st_size > 10_000

@@ -1,5 +1,6 @@
 """The HTML page in a real browser."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.engine.launch import launch
 from fedsim.files import write_npz
+from fedsim.plan import Plan, Planned, Trial
+from fedsim.record import read_manifest
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
@@ -29,13 +32,19 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page about two settings, one of them with two seeds, stragglers and recorded matrices."""
+    """A page about two settings, one of them with two seeds, stragglers, recorded matrices and a published number, and
+    about a third that is missing."""
     home = tmp_path_factory.mktemp("runs")
     base = ["clients=6", "rounds=6", "model=mlr", "stragglers=uniform-rounds", "pace=window", "partition=dirichlet"]
     for name, keys in {"a": ["seed=1"], "b": ["seed=2"], "c": ["seed=1", "algorithm=fedbuff"]}.items():
         launch(configs.read(None, [*base, *keys, f"out={home / name}"]), "inline")
     for number in (2, 5):
         write_npz(home / "a" / "matrices" / f"round-{number:06d}.npz", {"xi": np.eye(6) * number / 10})
+    runs = {name: Planned(read_manifest(home / name)["config"]) for name in "abc"}
+    runs["c"] = Planned(runs["c"].config, "", {"personal": (0.915, 0.0025)}, "Table 9 of a paper")
+    runs["d"] = Planned({**runs["a"].config, "algorithm": "local"})
+    trial = Trial("a", [{"lr": 0.1}, {"lr": 0.5}], [0.25, None])
+    Plan("study", "", runs, [trial]).write(home)
     page = home / "page.html"
     assert main(["report", str(home), "--html", str(page)]) == 0
     return page
@@ -81,6 +90,7 @@ def overflow(page: Any) -> int:
 @pytest.mark.parametrize("width", [390, 1100])
 def test_it_lays_out_without_overflow(opened: Any, width: int, scheme: str) -> None:
     page = opened(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => (part.open = true))")
     assert overflow(page) <= 0
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
@@ -92,11 +102,44 @@ def test_a_click_sorts_the_table(opened: Any) -> None:
     def column() -> list[str]:
         return [str(text) for text in page.locator("#table td:first-child").all_text_contents()]
 
-    page.get_by_role("button", name="setting").click()
-    assert column() == ["fedavg", "fedbuff"]
-    page.get_by_role("button", name="setting").click()
-    assert column() == ["fedbuff", "fedavg"]
+    heading = page.locator("#table").get_by_role("button", name="setting")
+    heading.click()
+    assert column() == ["fedavg", "fedbuff", "local"]
+    heading.click()
+    assert column() == ["local", "fedbuff", "fedavg"]
+    best = page.locator("#table").get_by_role("button", name="best").first
+    for _ in range(2):
+        best.click()
+        assert column()[-1] == "local", "what is missing comes last, whichever way"
     assert "±" in page.locator("#table tr", has_text="fedavg").first.text_content()
+    page.locator("#costtable").get_by_role("button", name="wall s").click()
+    seconds = [float(text.split()[0]) for text in page.locator("#costtable td:nth-child(2)").all_text_contents()[:2]]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_published_numbers_missing_runs_and_searches_are_there(opened: Any) -> None:
+    page = opened()
+    assert "91.50 ± 0.25" in page.locator("#table tr", has_text="fedbuff").text_content()
+    assert "Table 9 of a paper" in page.locator("#results").text_content()
+    assert "0 of 1" in page.locator("#table tr", has_text="local").text_content()
+    assert "runs0/d" in page.locator("#missing").text_content()
+    page.get_by_text("What the search tried").click()
+    assert "25.0 % ★" in page.locator("#trials").inner_text()
+    assert "failed" in page.locator("#trials").inner_text()
+
+
+def test_a_click_on_a_name_hides_its_curve(opened: Any) -> None:
+    page = opened()
+
+    def curves() -> int:
+        return int(page.locator("#curve path[fill=none][stroke-width='2.2']").count())
+
+    assert curves() == 2, "none for a setting without runs"
+    page.locator("#legend").get_by_role("button", name="fedbuff").click()
+    assert curves() == 1
+    assert page.locator("#strip .name").all_text_contents() == ["fedavg"]
+    page.locator("#legend").get_by_role("button", name="fedbuff").click()
+    assert curves() == 2
 
 
 def test_the_slider_moves_the_matrix(opened: Any) -> None:
@@ -116,7 +159,9 @@ def test_the_slider_moves_the_matrix(opened: Any) -> None:
 def test_hovering_shows_values(opened: Any) -> None:
     page = opened()
     page.locator("#curve svg").hover()
-    assert "fedavg 0." in page.locator("#tip").text_content()
+    assert re.search(r"round \d\n.*fedavg \d+\.\d % \(", page.locator("#tip").text_content(), re.DOTALL)
+    page.locator("#split svg").hover()
+    assert re.search(r"aggregation \S+ s", page.locator("#tip").text_content())
     page.locator("#labels canvas").hover()
     assert "samples" in page.locator("#tip").text_content()
 
@@ -128,5 +173,5 @@ def test_another_run_is_another_timeline(opened: Any) -> None:
     assert page.locator("#timeline").inner_html() != before
     assert not page.locator("#matrixpart").is_visible()
     page.locator("#run").select_option(label="c")
-    page.locator("details summary").click()
+    page.get_by_text("Configuration and versions").click()
     assert "fedbuff" in page.locator("#config").text_content()

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from fedsim import sweep
+from fedsim.cells import Cell
 from fedsim.cli import main
+from fedsim.commands.sweep import cells_table
+from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from fedsim.record import read_manifest, read_summary
-from fedsim.report.comparison import published_table
-from fedsim.report.runs import Run
+from fedsim.record import read_manifest
 
 QUICK = """
 about = "two seeds"
@@ -82,13 +83,6 @@ def test_files_that_make_no_sense(tmp_path: Path) -> None:
         sweep.read("sageflow")
 
 
-@pytest.mark.parametrize("name", sweep.presets())
-def test_every_preset_is_sound(name: str) -> None:
-    got = sweep.read(name)
-    assert got.about
-    assert got.cells
-
-
 @pytest.mark.system
 def test_a_sweep_runs_skips_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "runs"
@@ -129,36 +123,57 @@ def test_a_failed_cell_is_named_and_the_others_go_on(tmp_path: Path, capsys: pyt
 @pytest.mark.system
 def test_killed_and_called_again_it_ends_the_same(tmp_path: Path) -> None:
     text = QUICK.replace("rounds = 2", "rounds = 60\ncheckpoint-every = 5").replace("[1, 2]", "[1, 2, 3]")
-    file, fedsim = written(tmp_path, text), str(Path(sys.executable).parent / "fedsim")
+    file = written(tmp_path, text)
 
     def start(home: Path) -> "subprocess.Popen[bytes]":
-        command = [fedsim, "sweep", file, "--jobs", "1", "--out", str(home)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        command = [sys.executable, "-m", "fedsim.cli", "sweep", file, "--jobs", "1", "--out", str(home)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     process, first = start(tmp_path / "killed"), tmp_path / "killed" / "seed=1"
-    deadline = time.monotonic() + 60
-    while not (first / "summary.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
+    second = tmp_path / "killed" / "seed=2" / "events.jsonl"
+    deadline = time.monotonic() + 120
+    while not ((first / "summary.json").exists() and second.exists()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)  # the sweep alone: what it started must not go on behind its back
     process.wait()
     earned = (first / "summary.json").stat().st_mtime_ns
     assert start(tmp_path / "killed").wait(timeout=120) == 0
     assert (first / "summary.json").stat().st_mtime_ns == earned
     assert start(tmp_path / "whole").wait(timeout=120) == 0
-
-    def results(home: Path) -> list[str]:
-        summaries = [read_summary(home / f"seed={seed}") for seed in (1, 2, 3)]
-        return [json.dumps({k: v for k, v in s.items() if k != "seconds"}) for s in summaries]
-
-    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+    assert report(tmp_path / "killed", tmp_path) == report(tmp_path / "whole", tmp_path)
     assert read_manifest(tmp_path / "killed" / "seed=2")["status"] == "finished"
+
+
+@pytest.mark.system
+def test_a_worker_that_dies_takes_only_its_cell_along(tmp_path: Path) -> None:
+    text = QUICK.replace("rounds = 2", "rounds = 150\ncheckpoint-every = 5")
+    home, lock = tmp_path / "runs", tmp_path / "runs" / "seed=1" / ".lock"
+    command = [sys.executable, "-m", "fedsim.cli", "sweep", written(tmp_path, text), "--out", str(home), "--jobs", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (lock.parent / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(int(lock.read_text()), signal.SIGKILL)
+    assert process.wait(timeout=120) == 1
+    assert "its worker died" in (lock.parent / "failure.txt").read_text()
+    assert read_manifest(home / "seed=2")["status"] == "finished"
+    assert subprocess.run([*command, "--retry"], stdout=subprocess.DEVNULL, timeout=120).returncode == 0
+    assert read_manifest(lock.parent)["status"] == "finished"
+
+
+def report(home: Path, tmp_path: Path) -> list[dict[str, object]]:
+    """The final report without what depends on the machine: seconds and memory."""
+    path = tmp_path / f"{home.name}.json"
+    assert main(["report", str(home), "--target", "0.5", "--json", str(path)]) == 0
+    measured = (" s", " s std", "client MB", "client MB std", "server MB", "server MB std")
+    return [{k: v for k, v in row.items() if not k.endswith(measured)} for row in json.loads(path.read_text())]
 
 
 @pytest.mark.system
 def test_a_search_chooses_on_validation_data_and_tells_what_it_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = QUICK + "[search.over]\nlr = [0.000001, 0.1]\n[published]\nseed = 90.5\n"
+    text = QUICK + "[search.over]\nlr = [0.000001, 0.1]\n"
     home = tmp_path / "runs"
     assert main(["sweep", written(tmp_path, text), "--out", str(home)]) == 0
     told = capsys.readouterr().out
@@ -169,16 +184,37 @@ def test_a_search_chooses_on_validation_data_and_tells_what_it_tried(
         config = read_manifest(home / f"seed={seed}")["config"]
         assert (config["lr"], config["validation"]) == (0.1, 0.0)
     assert len(list((home / "search").iterdir())) == 2, "seeds share one search"
+    assert main(["report", str(home)]) == 0
+    assert "search for seed=1" in capsys.readouterr().out, "reports know what was tried"
 
 
-def test_published_numbers_stand_beside_ours() -> None:
-    runs = [run([0.5], Path("spfl-seed=1")), run([0.7], Path("spfl-seed=2")), run([0.1], Path("spfl-w-seed=1"))]
-    table = published_table(runs, {"spfl-seed=1": 67.2, "spfl-w": 12.0, "other": 3.0})
-    cells = list(zip(*(list(column.cells) for column in table.columns), strict=True))
-    assert cells == [("spfl-seed=1", "50.00", "1", "67.2"), ("spfl-w", "10.00", "1", "12"), ("other", "-", "0", "3")]
+@pytest.mark.system
+def test_reports_of_its_folder_know_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        QUICK.replace("[1, 2]", "[1]")
+        + '[cell.ours]\n[cell.bad]\npartition = "pathological"\n"partition.classes" = 99\n'
+    )
+    text += '[published]\nsource = "a paper"\n[published.rows]\nours = ["67.25 0.5"]\nbad = [12]\n'
+    home = tmp_path / "runs"
+    assert main(["sweep", written(tmp_path, text), "--out", str(home)]) == 1
+    assert "67.25 ± 0.50" in capsys.readouterr().out
+    assert (home / "report.html").exists()
+    assert main(["report", str(home)]) == 0
+    told = capsys.readouterr()
+    for words in ("67.25 ± 0.50", "12.00", "a paper", "0 of 1"):
+        assert words in told.out
+    assert f"missing: {home / 'bad-seed=1'}" in told.err
 
 
-def run(finals: list[float], folder: Path) -> Run:
-    rows = [{"id": i, "personal": value} for i, value in enumerate(finals)]
-    clients = [{"id": i} for i in range(len(finals))]
-    return Run(folder, {"clients": clients}, [{"kind": "evaluation", "round": 0, "clients": rows}])
+def test_the_live_table_tells_how_far_everything_is(tmp_path: Path) -> None:
+    cells = [Cell(name, RunConfig(rounds=20, out=str(tmp_path / name))) for name in ("a", "b", "c", "d")]
+    (tmp_path / "b").mkdir()
+    evaluation = {"kind": "evaluation", "round": 10, "clients": [{"personal": 0.5}, {"personal": 0.25}]}
+    (tmp_path / "b" / "events.jsonl").write_text(json.dumps(evaluation) + '\n{"kind": "st')
+    cells[0].ended("")
+    cells[1].status = "running"
+    cells[2].ended("no such data")
+    table = cells_table(cells, passed=50.0)
+    assert table.title == "1 done, 1 running, 1 failed, 1 left; 50 s, about 30 s to go"  # 2.5 of 4 in 50 s
+    assert [list(column.cells) for column in table.columns][2:] == [["10/20", "", "", ""], ["37.5 %", "", "", ""]]
+    assert Cell("c", RunConfig(rounds=20, out=str(tmp_path / "c"))).failure == "no such data"
