@@ -149,8 +149,9 @@ const visible = new Set(ranking.filter((i) => DATA.groups[i].runs.length).slice(
 const drawn = () => DATA.groups.map((_, i) => i).filter((i) => visible.has(i));
 
 function drawLegend() {
-  $("legend").replaceChildren(...DATA.groups.map((group, i) => [group, i]).filter(([group]) => group.runs.length).map(([group, i]) => {
-    const li = element("li"), svg = element("svg", { viewBox: "0 0 38 14" });
+  const named = (DATA.groups.length > SHOWN ? ranking : DATA.groups.map((_, i) => i)).filter((i) => DATA.groups[i].runs.length);
+  $("legend").replaceChildren(...named.map((i) => {
+    const group = DATA.groups[i], li = element("li"), svg = element("svg", { viewBox: "0 0 38 14" });
     svg.append(element("line", { x1: 0, x2: 38, y1: 7, y2: 7, stroke: colour(i), "stroke-width": 2.5, "stroke-dasharray": dash(i) }), marker(i, 19, 7));
     const button = element("button", { type: "button", "aria-pressed": visible.has(i) });
     button.append(svg, group.label);

@@ -27,7 +27,8 @@ class Selection:
 
 
 def select(folders: Sequence[Path]) -> Selection:
-    """The runs in these folders. What is not a run, or has no round yet, is named and left out."""
+    """The runs in these folders. What is not a run, or has no round yet, is named and left out; so is a run that is not
+    finished, unless it was asked for by itself."""
     found: dict[Path, Run] = {}
     missing: dict[Path, Planned] = {}
     trials: list[Trial] = []
@@ -37,7 +38,7 @@ def select(folders: Sequence[Path]) -> Selection:
         with _loading():
             for each in _inside(folder) if whole else [folder]:
                 try:
-                    found[each.resolve()] = _usable(each)
+                    found[each.resolve()] = _usable(each, alone=not whole)
                 except ConfigError as problem:
                     print(f"left out: {problem}", file=sys.stderr)
         if plan is not None:
@@ -72,11 +73,19 @@ def _inside(folder: Path) -> list[Path]:
     return [*known, *(path for path in there if path not in planned)] or [folder]
 
 
-def _usable(folder: Path) -> Run:
+def _usable(folder: Path, alone: bool) -> Run:
+    """A run with something to report; `alone`: it was asked for by itself."""
     try:
-        loaded = Run.load(folder)
-        if len(loaded.steps) and len(loaded.series("personal").rounds) and loaded.work() and loaded.costs:
-            return loaded
+        run = Run.load(folder)
+        status, steps, rounds = run.manifest["status"], len(run.steps), run.config["rounds"]
+        empty = not (steps and len(run.series("personal").rounds) and run.work() and run.costs)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{folder} is not a run of this program: {type(error).__name__} {error}") from error
-    raise ConfigError(f"{folder} holds no evaluated round yet")
+    if empty:
+        raise ConfigError(f"{folder} holds no evaluated round yet")
+    if status != "finished":
+        unfinished = f"{folder} is not finished: {status} after round {steps} of {rounds}"
+        if not alone:
+            raise ConfigError(unfinished)
+        print(f"note: {unfinished}", file=sys.stderr)
+    return run

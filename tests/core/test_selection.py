@@ -48,6 +48,17 @@ def test_events_that_are_cut_off_count_as_far_as_they_go(home: Path) -> None:
     assert run.series("personal").rounds.tolist() == [0, 1]
 
 
+def test_a_run_that_is_not_finished_counts_only_by_itself(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(home / "good", home / "half")
+    manifest = json.loads((home / "half" / "manifest.json").read_text())
+    (home / "half" / "manifest.json").write_text(json.dumps({**manifest, "status": "running"}))
+    assert [run.folder.name for run in select([home]).runs] == ["good"]
+    told = f"{home / 'half'} is not finished: running after round 2 of 2"
+    assert f"left out: {told}" in capsys.readouterr().err
+    assert [run.folder.name for run in select([home / "half"]).runs] == ["half"]
+    assert f"note: {told}" in capsys.readouterr().err
+
+
 def test_an_empty_selection_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert f"no run to report on in {tmp_path}" in capsys.readouterr().err
