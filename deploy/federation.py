@@ -20,14 +20,14 @@ from deploy.hosts import Host
 from deploy.install import build_wheel, install
 from deploy.inventory import Inventory
 from fedsim.config import RunConfig
-from fedsim.errors import ConfigError, FedsimError
+from fedsim.errors import FedsimError, unknown
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 AT_ONCE = 16  # machines talked to at the same time
 ONLINE_PATIENCE = 120.0  # seconds for the nodes to come online
 VERSIONS = (
-    "import json, platform; from importlib.metadata import version, PackageNotFoundError\n"
+    "import json; from importlib.metadata import version, PackageNotFoundError\n"
     "def of(name):\n"
     "    try: return version(name)\n"
     "    except PackageNotFoundError: return None\n"
@@ -70,7 +70,7 @@ class Federation:
                 return
             self.say(f"{host.name}: {host.module('deploy.agent', 'stop', '.').strip()}")
             if purge:
-                host.run("rm", "-rf", "--", host.home, inside=False)
+                host.run("sh", "-c", PURGE, host.home)
                 self.say(f"{host.name}: {host.home} is gone")
 
         self._each(end, self.nodes.values())
@@ -114,12 +114,11 @@ class Federation:
         return dict(zip((host.name for host in visited), self._each(visit, visited), strict=True))
 
     def logs(self, name: str, lines: int, follow: bool) -> Iterator[str]:
-        if name not in {host.name for host in self.everyone}:
-            raise ConfigError(f"there is no node {name!r}. Choices: {', '.join(h.name for h in self.everyone)}")
-        host = next(h for h in self.everyone if h.name == name)
-        every = ["sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log"]
-        with host.stream(*every) as lines_said:
-            yield from lines_said
+        hosts = {host.name: host for host in self.everyone}
+        if name not in hosts:
+            unknown("node", name, hosts)
+        with hosts[name].stream("sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log") as said:
+            yield from said
 
     # Runs
 
@@ -143,11 +142,9 @@ class Federation:
     def place_of(self, folder: Path) -> str:
         """Where the server keeps the run of this folder; the same one when the run is resumed."""
         path = str(folder.resolve())
-        return (
-            f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
-            if self.inventory.server.remote
-            else path
-        )
+        if not self.inventory.server.remote:
+            return path
+        return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
 
     def _follow(self, number: str, tell: Say) -> str:
         status = "unknown"
@@ -280,6 +277,7 @@ class Federation:
             return [future.result() for future in [pool.submit(do, host) for host in hosts]]
 
 
+PURGE = 'if test -e server.json || test -e node.json; then rm -rf -- "$0"; else echo "$0 is no home of ours" >&2; exit 1; fi'
 KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10).close()"
 DIGESTS = (
     "import hashlib, json, pathlib, sys\n"

@@ -114,24 +114,29 @@ def _check(inventory: Inventory, path: Path) -> None:
         raise ConfigError(f"{path}: the name {inventory.name!r} must be of small letters, digits and dashes")
     if not inventory.nodes:
         raise ConfigError(f"{path} lists no node: add a [[node]], or run `fedsim deploy init --add-node NAME`")
+    if any(node.name == "server" for node in inventory.nodes):
+        raise ConfigError(f"{path}: a node cannot be called server")
     _distinct("name", [node.name for node in inventory.nodes], path)
     _distinct("partition-id", [node.partition_id for node in inventory.nodes], path)
-    places = [(node.ssh or node.via or "this machine", node.port) for node in inventory.nodes]
-    _distinct("machine and port", places, path)
+    where = [node.ssh or node.via or "this machine" for node in inventory.nodes]
+    _distinct("machine and port", list(zip(where, (node.port for node in inventory.nodes), strict=True)), path)
+    homes = [
+        (inventory.server.ssh or inventory.server.via or "this machine", inventory.home("server", inventory.server))
+    ]
+    homes += [(place, inventory.home(node.name, node)) for place, node in zip(where, inventory.nodes, strict=True)]
+    _distinct("machine and home", homes, path)
     for node in inventory.nodes:
         if not 0 <= node.partition_id < len(inventory.nodes):
             highest = len(inventory.nodes) - 1
             raise ConfigError(
                 f"{path}: node {node.name} has partition-id {node.partition_id}; 0 to {highest} are needed"
             )
-        if node.name == "server":
-            raise ConfigError(f"{path}: a node cannot be called server")
 
 
 def _distinct(what: str, values: list[Any], path: Path) -> None:
     twice = {str(value) for value in values if values.count(value) > 1}
     if twice:
-        raise ConfigError(f"{path}: two nodes have the same {what}, {min(twice)}")
+        raise ConfigError(f"{path}: two of them have the same {what}, {min(twice)}")
 
 
 TEMPLATE = """\

@@ -62,6 +62,7 @@ def test_homes_lie_beside_the_file_or_below_the_login_folder(tmp_path: Path) -> 
         ('[[node]]\nname = "a"\n[[node]]\nname = "b"\n', "the same machine and port"),
         (TWO.replace('"b"', '"b"\npartition-id = 0'), "the same partition-id, 0"),
         (TWO.replace('"b"', '"b"\npartition-id = 7'), "0 to 1 are needed"),
+        (TWO.replace('"b"', '"b"\nhome = "/x"') + '[server]\nhome = "/x"\n', "the same machine and home"),
         (TWO + 'ssh = "x"\nvia = "y"\n', "either ssh or via"),
         (TWO + "config = { partition-id = 1 }\n", "beside config"),
     ],

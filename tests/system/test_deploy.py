@@ -79,7 +79,7 @@ def test_a_run_for_another_number_of_clients_is_refused(site: Site, tmp_path: Pa
 def test_logs_are_of_one_machine(site: Site) -> None:
     assert "Starting Flower SuperNode" in site.fedsim("logs", "ward-1", "--lines", "40000")
     assert "Starting Flower SuperLink" in site.fedsim("logs", "--lines", "40000")
-    assert "Choices: server, ward-0" in site.attempt("logs", "ward-9").stderr
+    assert "Choices: server, ward-0, ward-1" in site.attempt("logs", "ward-9").stderr
 
 
 def test_down_leaves_nothing_behind_and_up_brings_it_back(site: Site) -> None:
