@@ -26,7 +26,7 @@ def hurry() -> None:
             pauses.worked()
             time.sleep(min(seconds, REPLY))
 
-    vars(start_client_internal)["time"] = SimpleNamespace(sleep=sleep)
+    vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": sleep})
 
 
 if __name__ == "__main__":
