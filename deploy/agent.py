@@ -162,9 +162,12 @@ def stop(home: Path) -> str:
         group = _last_group(home)
     if group is None:
         return "was not running"
-    for sign, patience in ((signal.SIGTERM, 2 * GRACE), (signal.SIGKILL, GRACE)):
+    end = (
+        os.killpg if orphaned else os.kill
+    )  # an agent ends its processes itself: a second signal would cut their goodbye short
+    for kill, sign, patience in ((end, signal.SIGTERM, 2 * GRACE), (os.killpg, signal.SIGKILL, GRACE)):
         with suppress(ProcessLookupError):
-            os.killpg(group, sign)
+            kill(group, sign)
         if _gone(group, patience):
             break
     (home / LOCK).write_text("")

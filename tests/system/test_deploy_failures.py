@@ -44,7 +44,7 @@ def test_a_killed_supernode_is_missed_named_and_comes_back_with_its_state(site: 
 
 def test_a_superlink_that_is_killed_comes_back_and_the_run_goes_on(site: Site, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with site.running(run, "rounds=20", "eval-every=5", "timeout=300"):
+    with site.running(run, "rounds=20", "eval-every=5", "timeout=120"):
         os.kill(site.process("server", "superlink"), signal.SIGKILL)
     told = f"{(tmp_path / 'run.log').read_text()}\n{site.logs()}"
     eventually(lambda: (run / "summary.json").exists(), 180, f"the end of the run: {told}")
