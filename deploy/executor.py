@@ -20,7 +20,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.superexec.run_superexec import _SUPEREXEC_AUTH_METHODS
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-from deploy.pauses import Pauses
+from fedsim.haste import ask_sooner
+from fedsim.pauses import Pauses
 
 
 def serve(address: str, secret: bytes) -> None:
@@ -64,5 +65,6 @@ def launch(address: str, token: str) -> None:
 
 
 if __name__ == "__main__":
+    ask_sooner()
     import_module("torch")  # before the forks; nothing here touches a GPU
     serve(sys.argv[1], Path(sys.argv[2]).read_bytes())

@@ -1,7 +1,7 @@
 """Flower's own SuperNode, with shorter waits: it looks for messages every 3 s and for replies every 0.5 s as it comes.
 
 Takes the options of `flower-supernode`. Both waits are `time.sleep` calls in one module of Flower; here that module gets a
-clock of its own, whose pauses follow what is going on (see `deploy.pauses`).
+clock of its own, whose pauses follow what is going on (see `fedsim.pauses`).
 """
 
 import time
@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
-from deploy.pauses import Pauses
+from fedsim.haste import ask_sooner
+from fedsim.pauses import Pauses
 
 IDLE = 3.0  # the wait of a SuperNode that got no message; every other one is for a reply in the making
 REPLY = 0.02
@@ -26,6 +27,7 @@ def hurry() -> None:
             pauses.worked()
             time.sleep(min(seconds, REPLY))
 
+    ask_sooner()
     vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": sleep})
 
 

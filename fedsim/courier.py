@@ -11,10 +11,11 @@ from flwr.serverapp import Grid
 from fedsim import wire
 from fedsim.contact import reach
 from fedsim.errors import FedsimError
+from fedsim.pauses import Pauses
 from fedsim.payload import Answer, Failure, Job, Run
 
 T = TypeVar("T")
-FIRST_POLL, LAST_POLL = 0.005, 0.25  # seconds between two looks at a grid that can only be polled
+FIRST_POLL, LAST_POLL = 0.01, 1.0  # seconds between two looks at a grid that can only be polled
 
 
 @runtime_checkable
@@ -145,14 +146,13 @@ def wait_for(
     it took to fetch them, where that can be told from waiting."""
     if isinstance(grid, AwaitingGrid):
         return list(grid.await_messages(ids, wait)), 0.0
-    deadline, pause = time.monotonic() + wait, FIRST_POLL
+    deadline, pauses = time.monotonic() + wait, Pauses(FIRST_POLL, LAST_POLL)
     while True:
         began = time.monotonic()
         replies = replies_to(grid, ids, timeout)
         if replies or time.monotonic() >= deadline or meanwhile():
             return replies, time.monotonic() - began
-        time.sleep(pause)
-        pause = min(2 * pause, LAST_POLL)
+        pauses.sleep()
 
 
 def _reach(grid: Grid, call: Callable[[], T], timeout: float) -> T:

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from deploy import pauses, supernode
+from deploy import supernode
+from fedsim import pauses
 
 
 class Clock:
