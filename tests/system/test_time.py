@@ -45,10 +45,10 @@ def test_delays_are_slept_on_the_wall_clock(small: Small, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(400)
 def test_a_straggler_on_a_real_grpc_federation(tmp_path: Path) -> None:
-    """Four SuperNodes, client 0 twenty seconds late: buffered(2) steps on without it, then takes its stale result."""
+    """Four SuperNodes, client 0 forty seconds late: buffered(2) steps on without it, then takes its stale result."""
     folder = tmp_path / "run"
     keys = {"clients": 4, "rounds": 1000, "model": "mlr", "clock": "wall", "eval-every": 1000, "out": str(folder)}
-    pairs = "pace=buffered pace.k=2 stragglers=periodic stragglers.count=1 stragglers.unit=20"
+    pairs = "pace=buffered pace.k=2 stragglers=periodic stragglers.count=1 stragglers.unit=40"
     with Federation(tmp_path / "flower", 4) as federation:
         federation.start_run({**keys, "set": pairs})
         deadline = time.monotonic() + 300
@@ -57,7 +57,7 @@ def test_a_straggler_on_a_real_grpc_federation(tmp_path: Path) -> None:
             time.sleep(0.5)
     late = next(job for job in _work(folder) if job.client == 0)
     assert late.reason == "", "its result was taken"
-    assert late.arrived - late.sent >= 20.0
+    assert late.arrived - late.sent >= 40.0
     meanwhile = [moment for moment in Run.load(folder).steps if late.sent < moment < late.arrived]
     assert len(meanwhile) >= 3
     assert late.staleness == len(meanwhile)
