@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from fedsim import wire
 from fedsim.contact import reach
@@ -67,7 +68,10 @@ class Courier:
             )
             for job in jobs
         ]
-        ids = push(self._grid, messages, self._timeout)
+        try:
+            ids = push(self._grid, messages, self._timeout)
+        except ObjectPushError as error:  # a SuperLink that was restarted may have forgotten parts that it had
+            return [Failure(job, f"the SuperLink did not take its message: {error}", offline=True) for job in jobs]
         deadline, refused = time.monotonic() + self._timeout, []
         for job, message, key in zip(jobs, messages, ids, strict=True):
             if key:
