@@ -71,4 +71,4 @@ def test_a_host_that_is_unplugged_for_a_while_loses_no_state(site: Site, tmp_pat
     missed = {failure["client"] for failure in summary["failures"]}
     for client, expected in enumerate(reference["accuracy"]["personal"]["per_client"]):
         reached = summary["accuracy"]["personal"]["per_client"][client]
-        assert reached > expected - 0.05 if client in missed else reached == expected
+        assert reached > expected - 0.1 if client in missed else reached == expected
