@@ -54,7 +54,7 @@ def test_a_superlink_that_is_killed_comes_back_and_the_run_goes_on_or_resumes(si
 
 
 def test_a_run_goes_on_after_a_host_was_unplugged_for_a_while(site: Site, tmp_path: Path) -> None:
-    """Flower delivers a message once: what was on the wire at that moment is given up after `timeout`, and the run goes on."""
+    """Flower delivers a message once: what was on the wire then is given up after `timeout`, and the run goes on."""
     if not site.hosts[1].namespace:
         pytest.skip("loopback cannot be unplugged: this machine makes no network namespaces")
     run, settings = tmp_path / "run", ("algorithm=local", "rounds=12", "eval-every=6")
