@@ -1,4 +1,5 @@
-"""Who is there, on a grid whose nodes come and go: notices that a node was restarted, and that a lost client is back.
+"""Who is there, on a grid whose nodes come and go: notices that a node was restarted, that a job was lost, and that a lost
+client is back.
 
 A client is back when a node answers the roll call as that client, with the same data. With a key a node keeps its id over a
 restart; without one it is an unknown node that has to be asked who it is.
@@ -16,6 +17,7 @@ from fedsim import wire
 from fedsim.contact import reach
 from fedsim.courier import Courier, push, replies_to
 from fedsim.fleet import Client, Fleet, client_of
+from fedsim.inquiry import Inquiry
 from fedsim.payload import Downlink, Failure, Job
 
 LOOK, SCAN = 1.0, 10.0  # seconds between two looks at the grid while somebody is missed, and while nobody is
@@ -29,6 +31,7 @@ class Attendance:
         self._asked: dict[str, int] = {}  # roll calls out: message -> node
         self._answers: dict[int, Client] = {}  # nodes that answered for a client who was there
         self._refused: set[int] = set()  # nodes that may not take part as long as they stay connected
+        self._inquiry = Inquiry(grid, courier, timeout)
         self._last = 0.0
         self.refusals: list[Failure] = []  # until somebody takes note of them
 
@@ -37,16 +40,18 @@ class Attendance:
         return [client for client, back in self._fleet.away.items() if back == inf]
 
     def look(self) -> bool:
-        """Whether a job was found to be lost; most calls return at once, because it is not yet time to look again."""
-        if time.monotonic() - self._last < (LOOK if self.lost else SCAN):
+        """Whether a job was found to be lost for good; most calls return at once: it is not yet time to look again."""
+        if time.monotonic() - self._last < (LOOK if self.lost or self._inquiry.urgent else SCAN):
             return False
         online = {node.node_id: node.last_activated_at for node in reach(self._grid.get_nodes, self._timeout)}
         broken = self._courier.break_off({node: _seconds(when) for node, when in online.items()})
         if self.lost:
             self._listen()
             self._ask(online)
+        # A job may only be sent again to a client that can do it again: from the memory it had before.
+        refused = self._inquiry.look({c.id for c in self._fleet.clients if c.lasting})
         self._last = time.monotonic()
-        return broken
+        return broken or refused
 
     def wait(self) -> bool:
         """Until somebody who was lost is back; False if nobody was lost, or nobody comes back in time."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
@@ -52,6 +52,12 @@ def roll_call(message: Message, context: Context) -> Message:
     return wire.pack_presence(client, len(data.y_train), len(data.y_test), labels.tolist(), shape, lasting, message)
 
 
+@app.query("alive")
+def alive(message: Message, context: Context) -> Message:
+    """A sign of life: whoever gives it has dealt with every message that was sent before."""
+    return Message(RecordDict(), reply_to=message)
+
+
 @app.query("initial")
 def initial(message: Message, context: Context) -> Message:
     """The common initial model, for a server that has neither data nor torch."""
@@ -75,7 +81,7 @@ def train(message: Message, context: Context) -> Message:
         local = _accuracy(task, uplink.local, uplink.vectors)
     watch.lap("test")
     if work.disk is not None:
-        work.disk.write(job.step, work.memory)
+        work.disk.write(job, work.memory)
     else:
         wire.write_memory(context.state, work.memory)
     watch.lap("exchange")
@@ -181,7 +187,7 @@ def _work(message: Message, context: Context) -> Work:
     task = _task(config, job.client, wire.classes_of(message))
     warm = _task.cache_info().misses == loaded
     disk = _disk(message, context, job.client)
-    memory = wire.read_memory(context.state) if disk is None else disk.read()
+    memory = wire.read_memory(context.state) if disk is None else disk.read(job if job.train else None)
     return Work(job, config, task, _behaviour(config), memory, warm, disk)
 
 

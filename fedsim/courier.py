@@ -28,7 +28,7 @@ class AwaitingGrid(Protocol):
 
 
 @dataclass(frozen=True)
-class _Order:
+class Order:
     """A job that is out."""
 
     job: Job
@@ -51,7 +51,7 @@ class Courier:
     ) -> None:
         self._grid, self._node_of, self.run = grid, node_of, run
         self._classes, self._timeout, self._injects = classes, timeout, injects
-        self._open: dict[str, _Order] = {}
+        self.open: dict[str, Order] = {}  # by message
         self._broken: list[Failure] = []
         self.expects: Mapping[str, int] = {}
         self.meanwhile: Callable[[], bool] = lambda: False  # called while waiting; True: there is something to tell
@@ -59,8 +59,8 @@ class Courier:
             None
         )  # told what packing, sending, fetching, unpacking took
 
-    def send(self, jobs: Sequence[Job]) -> list[Failure]:
-        """Dispatch; what the grid would not take comes back as failures at once."""
+    def send(self, jobs: Sequence[Job], deadline: float | None = None) -> list[Failure]:
+        """Dispatch; what the grid would not take comes back as failures at once. Each has its full time, unless told."""
         began, encoder = time.perf_counter(), wire.Encoder()
         messages = [
             wire.pack_job(
@@ -68,15 +68,12 @@ class Courier:
             )
             for job in jobs
         ]
-        try:
-            ids = push(self._grid, messages, self._timeout)
-        except ObjectPushError as error:  # a SuperLink that was restarted may have forgotten parts that it had
-            return [Failure(job, f"the SuperLink did not take its message: {error}", offline=True) for job in jobs]
-        deadline, refused = time.monotonic() + self._timeout, []
+        ids, refused = push(self._grid, messages, self._timeout), []
+        deadline = time.monotonic() + self._timeout if deadline is None else deadline
         for job, message, key in zip(jobs, messages, ids, strict=True):
             if key:
                 about = message.metadata
-                self._open[key] = _Order(job, about.dst_node_id, about.created_at, deadline)
+                self.open[key] = Order(job, about.dst_node_id, about.created_at, deadline)
             else:
                 refused.append(Failure(job, "the grid refused its message", offline=True))
         self.spend(time.perf_counter() - began)
@@ -84,31 +81,38 @@ class Courier:
 
     def receive(self, timeout: float | None = None) -> list[Answer | Failure]:
         """Every reply that is there; waits for at least one, at most `timeout` seconds."""
-        limit = min((order.deadline for order in self._open.values()), default=0.0)
+        limit = min((order.deadline for order in self.open.values()), default=0.0)
         wait = max(0.0, limit - time.monotonic())
         wait = wait if timeout is None else min(wait, timeout)
         found: list[Answer | Failure] = []
-        if self._open:
-            replies, fetching = wait_for(self._grid, self._open, wait, self._timeout, self.meanwhile)
+        if self.open:
+            replies, fetching = wait_for(self._grid, self.open, wait, self._timeout, self.meanwhile)
             began = time.perf_counter()
             for reply in replies:
-                order = self._open.pop(reply.metadata.reply_to_message_id)
+                order = self.open.pop(reply.metadata.reply_to_message_id)
                 found.append(wire.unpack_answer(reply, order.job, self.expects))
             self.spend(fetching + time.perf_counter() - began)
         now, late = time.monotonic(), f"no answer within {self._timeout:.0f} s"
-        self._give_up([key for key, order in self._open.items() if order.deadline <= now], late)
+        self._give_up([key for key, order in self.open.items() if order.deadline <= now], late)
         found += self._broken
         self._broken = []
         return found
 
     def break_off(self, activated: Mapping[int, float]) -> bool:
         """Gives up jobs whose nodes started after they were sent: Flower delivers a message only once."""
-        gone = [key for key, order in self._open.items() if activated.get(order.node, 0.0) > order.sent]
+        gone = [key for key, order in self.open.items() if activated.get(order.node, 0.0) > order.sent]
         self._give_up(gone, "its node was restarted")
         return bool(gone)
 
+    def repeat(self, lost: Iterable[str]) -> bool:
+        """Sends jobs again whose messages are lost, without giving them more time; True: the grid refused one."""
+        for order in map(self.open.pop, lost):
+            print(f"client {order.job.client}: its job or its answer was lost on the way, sending it again", flush=True)
+            self._broken += self.send([order.job], order.deadline)
+        return bool(self._broken)
+
     def _give_up(self, keys: Iterable[str], reason: str) -> None:
-        self._broken += [Failure(self._open.pop(key).job, reason, offline=True) for key in keys]
+        self._broken += [Failure(self.open.pop(key).job, reason, offline=True) for key in keys]
 
 
 def exchange(
@@ -132,7 +136,7 @@ def exchange(
 
 def push(grid: Grid, messages: Sequence[Message], timeout: float) -> list[str]:
     """Message ids in order; an empty id marks a message that was not taken."""
-    taken = _reach(grid, lambda: list(grid.push_messages(list(messages))), timeout)
+    taken = _reach(grid, lambda: _insist(grid, messages, timeout), timeout)
     if len(taken) != len(messages):
         raise FedsimError(f"the grid took only {len(taken)} of {len(messages)} messages and does not say which")
     return [key or "" for key in taken]
@@ -157,6 +161,19 @@ def wait_for(
         if replies or time.monotonic() >= deadline or meanwhile():
             return replies, time.monotonic() - began
         pauses.sleep()
+
+
+def _insist(grid: Grid, messages: Sequence[Message], timeout: float) -> list[str]:
+    """A SuperLink that is restarted while it takes a message refuses the rest of it. It takes the same message again as
+    the same, so pushing twice does no harm."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return list(grid.push_messages(list(messages)))
+        except ObjectPushError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(LAST_POLL)
 
 
 def _reach(grid: Grid, call: Callable[[], T], timeout: float) -> T:

@@ -1,9 +1,10 @@
 """What a client keeps on its node's own disk (node config `state-dir`), so that a restarted node goes on with it:
 
-    STATE/RUN/client-0007/step-000012-0.npz    its memory after the job of step 12, when the run had been resumed 0 times
-    STATE/RUN/client-0007.safetensors, .md     its personal model at the end of the run, and a card that says what it is
+    STATE/RUN/client-0007/step-000012-0-0.npz   its memory after job 0 of step 12, when the run had been resumed 0 times
+    STATE/RUN/client-0007.safetensors, .md      its personal model at the end of the run, and a card that says what it is
 
-RUN is the identity of the run. Two versions of a memory are enough: the newest, and the one a resume would need.
+RUN is the identity of the run. Three versions of a memory are enough: the newest, the one before it, with which the last job
+is done again if its answer was lost, and the one a resume would need.
 """
 
 import re
@@ -18,20 +19,21 @@ from numpy.typing import NDArray
 from fedsim import checkpoint as checkpoints
 from fedsim.errors import FedsimError
 from fedsim.files import read_npz, write_bytes, write_npz, write_text
-from fedsim.payload import Memory, Run
+from fedsim.payload import Job, Memory, Run
 
-NAME = re.compile(r"step-(\d+)-(\d+)\.npz")
+NAME = re.compile(r"step-(\d+)-(\d+)-(\d+)\.npz")
 
 
 class Version(NamedTuple):
     """One state of a memory; ordered by age."""
 
     step: int
+    turn: int  # of the client's jobs in that step
     attempt: int  # how often the run had been resumed
 
     @property
     def name(self) -> str:
-        return f"step-{self.step:06d}-{self.attempt}.npz"
+        return f"step-{self.step:06d}-{self.turn}-{self.attempt}.npz"
 
 
 class Disk:
@@ -42,12 +44,13 @@ class Disk:
         self._base = root.expanduser() / run.id / f"client-{client:04d}"
         self.model = self._base.with_suffix(".safetensors")
 
-    def read(self) -> Memory:
-        """The newest memory that is part of the run's history; an empty one if there is none."""
-        newest = max(self._versions(), default=None)
-        if newest is None:
+    def read(self, job: Job | None = None) -> Memory:
+        """The newest memory that is part of the run's history, or the one `job` starts from, even if it was done before; an
+        empty one if there is none."""
+        found = [v for v in self._versions() if job is None or (v.step, v.turn) < (job.step, job.turn)]
+        if not found:
             return Memory()
-        path = self._base / newest.name
+        path = self._base / max(found).name
         with self._blames(path):
             try:
                 memory: Memory = checkpoints.undump(read_npz(path), (Memory,))
@@ -55,16 +58,18 @@ class Disk:
                 raise FedsimError(f"client {self._client} cannot read what it keeps in {path}: {error}") from error
         return memory
 
-    def write(self, step: int, memory: Memory) -> None:
-        """Keeps the memory after a job of `step`, and drops versions that nobody can ask for any more."""
-        written = Version(step, len(self._run.resumed))
+    def write(self, job: Job, memory: Memory) -> None:
+        """Keeps the memory after a job, and drops versions that nobody can ask for any more."""
+        written = Version(job.step, job.turn, len(self._run.resumed))
         with self._blames(self._base / written.name):
             write_npz(self._base / written.name, checkpoints.dump(memory))
-            before = max((v for v in self._versions() if v.step < self._run.saved), default=written)
+            versions = self._versions()
+            before = max((v for v in versions if v < written), default=written)
+            saved = max((v for v in versions if v.step < self._run.saved), default=written)
             for path in self._base.iterdir():
                 found = _version(path)
                 newer = found is not None and found.attempt > written.attempt  # this job is a relic of a stopped run
-                if found not in (written, before) and not newer:
+                if found not in (written, before, saved) and not newer:
                     path.unlink()
 
     def keep(self, tensors: Mapping[str, NDArray[Any]], facts: Mapping[str, str], card: str) -> None:
@@ -93,4 +98,4 @@ class Disk:
 
 def _version(path: Path) -> Version | None:
     match = NAME.fullmatch(path.name)
-    return Version(int(match[1]), int(match[2])) if match else None
+    return Version(*map(int, match.groups())) if match else None

@@ -19,7 +19,8 @@ from fedsim.errors import WireError
 from fedsim.payload import Answer, Downlink, Failure, Job, Memory, Report, Run, Uplink
 from fedsim.vector import Layout, Vec
 
-TRAIN, EVALUATE, ROLL_CALL, INITIAL = "train", "evaluate", "query", "query.initial"
+TRAIN, EVALUATE = "train", "evaluate"
+ROLL_CALL, ALIVE, INITIAL = "query", "query.alive", "query.initial"
 VECTORS, NUMBERS, METRICS, JOB = "vectors", "numbers", "metrics", "job"
 MEMORY_VECTORS, MEMORY_NUMBERS = "memory-vectors", "memory-numbers"
 NPY = "numpy.ndarray"  # Flower's name of the .npy encoding

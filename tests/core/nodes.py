@@ -18,7 +18,9 @@ RAISED, OFFLINE = 2, 5  # Flower's error codes
 
 
 class Nodes(Grid):
-    """`online` says who is there: node id -> client. A node's state in memory is gone with it; its disk stays."""
+    """`online` says who is there: node id -> client. A node's state in memory is gone with it; its disk stays.
+
+    As a SuperNode does, a node takes its messages in the order in which they were sent, and one at a time."""
 
     def __init__(self, config: RunConfig, disks: Path | None = None) -> None:
         InlineGrid(config)  # Flower makes messages on behalf of a task
@@ -26,8 +28,11 @@ class Nodes(Grid):
         self.online = {100 + client: client for client in range(config.clients)}
         self.started = dict.fromkeys(self.online, "")  # when, as Flower tells it
         self.configs = dict[int, RunConfig]()  # of nodes that see other data than the rest
+        self.loses: Callable[[Message], bool] = lambda message: False  # whether a reply is lost on the way
+        self.works: Callable[[int], bool] = lambda node: True  # whether a node gets on with its messages now
         self.happens: Callable[[Message], None] = lambda message: None  # called with every message that is pushed
-        self._states, self._waiting, self._ids = dict[int, RecordDict](), dict[str, Message](), count(1)
+        self._states, self._ids = dict[int, RecordDict](), count(1)
+        self._waiting, self._replies = dict[str, Message](), dict[str, Message]()
 
     def leave(self, node: int) -> None:
         self.online.pop(node, None)
@@ -49,9 +54,24 @@ class Nodes(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """One reply at a time, the newest first: nobody may rely on an order."""
-        due = [key for key in message_ids if key in self._waiting]
-        return [self._serve(self._waiting.pop(due[-1]))] if due else []
+        """One reply at a time, the newest first: nobody may rely on an order among nodes."""
+        due = [key for key in message_ids if key in self._waiting or key in self._replies]
+        if due and due[-1] in self._waiting and self.works(node := self._waiting[due[-1]].metadata.dst_node_id):
+            self._work(node, due[-1])
+        return [self._replies.pop(key) for key in due[-1:] if key in self._replies]
+
+    def _work(self, node: int, last: str) -> None:
+        """A node serves its messages up to this one."""
+        for key in [key for key, message in self._waiting.items() if message.metadata.dst_node_id == node]:
+            reply = self._serve(self._waiting.pop(key))
+            if not self.loses(reply):
+                self._replies[key] = reply
+            if key == last:
+                return
+
+    def drop(self, message: Message) -> None:
+        """It is lost on its way to the node."""
+        del self._waiting[message.metadata.message_id]
 
     def _serve(self, message: Message) -> Message:
         node = message.metadata.dst_node_id

@@ -61,7 +61,7 @@ def test_a_killed_server_resumes_exactly(tmp_path: Path) -> None:
     assert summary["accuracy"] == read_summary(whole)["accuracy"]
     for client in range(CLIENTS):
         kept = tmp_path / "flower" / "state" / str(client) / manifest["run"] / f"client-000{client}"
-        assert {path.name for path in kept.iterdir()} == {"step-000003-1.npz", "step-000004-1.npz"}
+        assert {path.name for path in kept.iterdir()} == {"step-000003-0-1.npz", "step-000004-0-1.npz"}
         tensors = load_file(kept.with_suffix(".safetensors"))
         with np.load(folder / "model.npz") as model:  # everybody uses the global model
             assert tensors.keys() == set(model.files)
