@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deploy import belongings, pki
+from deploy import belongings, former, pki
 from deploy.belongings import PACKAGES
 from deploy.bundle import bundle
 from deploy.hosts import Host
@@ -52,6 +52,7 @@ class Federation:
         if install:
             self._install()
         self._same_versions()
+        self._stop_former()
         changed = self._furnish()
         self._refuse_problems()
         self._start(self.server, self.server in changed)
@@ -62,19 +63,25 @@ class Federation:
         self._await_online()
 
     def down(self, purge: bool = False) -> None:
-        """Nodes first, so that they say goodbye to a server that is there."""
+        """Nodes first, so that they say goodbye to a server that is there; one that cannot be reached keeps nobody."""
 
-        def end(host: Host) -> None:
-            if not self._furnished(host):
-                self.say(f"{host.name}: there is nothing to stop")
-                return
-            self.say(f"{host.name}: {host.module('deploy.agent', 'stop', '.').strip()}")
-            if purge:
-                host.run("sh", "-c", PURGE, host.home)
-                self.say(f"{host.name}: {host.home} is gone")
+        def end(host: Host) -> str | None:
+            try:
+                if not self._furnished(host):
+                    self.say(f"{host.name}: there is nothing to stop")
+                    return None
+                self.say(f"{host.name}: {host.module('deploy.agent', 'stop', '.').strip()}")
+                if purge:
+                    host.run("sh", "-c", PURGE, host.home)
+                    self.say(f"{host.name}: {host.home} is gone")
+            except FedsimError as error:
+                return str(error)
+            return None
 
-        self._each(end, self.nodes.values())
-        end(self.server)
+        ended = [*self._each(end, [*former.former(self.inventory), *self.nodes.values()]), end(self.server)]
+        if problems := [problem for problem in ended if problem]:
+            raise FedsimError("not everything could be stopped\n" + "\n".join(problems))
+        former.forget(self.inventory)
 
     # Looking
 
@@ -174,6 +181,17 @@ class Federation:
 
         if problems := [p for p in self._each(check, self.everyone) if p]:
             raise FedsimError("not the same versions everywhere\n" + "\n".join(problems))
+
+    def _stop_former(self) -> None:
+        """Where the last `up` started something that the inventory no longer has."""
+        for host in former.former(self.inventory):
+            try:
+                if self._furnished(host) and self._runs(host):
+                    host.module("deploy.agent", "stop", ".")
+                    self.say(f"{host.name}: stopped, it is no longer in the inventory")
+            except FedsimError as error:
+                self.say(f"{error}. It is no longer in the inventory, but may go on there")
+        former.remember(self.inventory)
 
     def _furnish(self) -> set[Host]:
         """Files to each machine; returns the machines where what is to run has changed."""

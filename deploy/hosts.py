@@ -24,11 +24,11 @@ class Host:
 
     def __init__(self, inventory: Inventory, name: str, machine: Machine) -> None:
         self.name, self.machine = name, machine
-        self._home, self._python = inventory.home(name, machine), python_of(machine)
+        self.folder, self._python = inventory.home(name, machine), python_of(machine)  # as the inventory says
 
     @cached_property
     def home(self) -> str:
-        return self._absolute(self._home)
+        return self._absolute(self.folder)
 
     @cached_property
     def python(self) -> str:
