@@ -1,6 +1,7 @@
 """Waits follow what is going on: short in the middle of things, long when nothing happens."""
 
 import time
+from itertools import islice
 
 import pytest
 
@@ -52,3 +53,12 @@ def test_a_supernode_waits_less_while_it_is_at_work(monkeypatch: pytest.MonkeyPa
     internal.time.sleep(3)
     assert slept == [0.05, supernode.REPLY, 0.05]
     assert internal.time.monotonic is time.monotonic
+
+
+def test_a_supernode_looks_sooner_for_a_superlink_that_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supernode.grpc_retry, "MAX_RETRY_DELAY", 20)  # both restored afterwards
+    monkeypatch.setattr(supernode.start_client_internal, "time", time)
+    waits = supernode.grpc_retry.make_simple_grpc_retry_invoker().wait_gen_factory
+    assert max(islice(waits(), 9)) == 20
+    supernode.hurry()
+    assert max(islice(waits(), 9)) == supernode.RETRY

@@ -63,8 +63,11 @@ class Site:
 
     def events(self, out: Path, kind: str) -> list[dict[str, Any]]:
         """Of a run, as the server has them."""
-        place = Path(Federation(read(self.folder / "federation.toml")).place_of(out))
-        return [event for event in read_events(place) if event["kind"] == kind]
+        return [event for event in read_events(self.place(out)) if event["kind"] == kind]
+
+    def place(self, out: Path) -> Path:
+        """Where the server keeps this run."""
+        return Path(Federation(read(self.folder / "federation.toml")).place_of(out))
 
     def steps(self, out: Path) -> int:
         return len(self.events(out, "step"))

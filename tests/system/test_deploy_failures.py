@@ -1,4 +1,4 @@
-"""Nodes, the SuperLink and networks that fail in the middle of a run on a real federation."""
+"""Nodes, servers, the SuperLink and networks that fail in the middle of a run on a real federation."""
 
 import os
 import signal
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fedsim import config as configs
+from fedsim.files import read_npz
 from fedsim.record import read_manifest, read_summary
 from tests.replay import own_model
 
-from .site import NODES, Site, eventually
+from .site import NODES, Site, eventually, inline
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+SCAFFOLD = ("algorithm=scaffold", "partition=dirichlet")  # its clients remember something
 
 
 def test_a_killed_supernode_is_missed_named_and_comes_back_with_its_state(site: Site, tmp_path: Path) -> None:
@@ -50,15 +52,37 @@ def test_a_killed_supernode_is_missed_named_and_comes_back_with_its_state(site: 
     eventually(lambda: not site.status()["current"], 60, "the end of the run over there")
 
 
-def test_a_superlink_that_is_killed_comes_back_and_the_run_goes_on_or_resumes(site: Site, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with site.running(run, "rounds=20", "eval-every=5", "checkpoint-every=1", "timeout=120"):
+def test_the_run_goes_on_when_the_superlink_was_killed(site: Site, tmp_path: Path) -> None:
+    run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=12", "eval-every=4")
+    with site.running(run, *settings, "checkpoint-every=1", "timeout=200"):
         os.kill(site.process("server", "superlink"), signal.SIGKILL)
+    told = (tmp_path / "run.log").read_text()
     eventually(lambda: bool(site.status()["healthy"]), 180, "everyone online again")
     if not (run / "summary.json").exists():
-        site.fedsim("run", "--resume", str(run))
-    assert site.steps(run) == 20
-    assert read_summary(run)["accuracy"]["global"]["final"] > 0.8
+        told += site.fedsim("run", "--resume", str(run))
+    assert_same_run(run, inline(tmp_path / "inline", *settings), told)
+
+
+def test_a_run_whose_server_was_killed_resumes_exactly(site: Site, tmp_path: Path) -> None:
+    """SCAFFOLD's control variates live on the clients: they must be those of the checkpoint, not the newest ones."""
+    run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=9", "checkpoint-every=4")
+    with site.running(run, *settings) as process:
+        eventually(lambda: site.steps(run) >= 6, 120, "the steps after a checkpoint")
+        os.kill(child_of(site.process("server", "superexec")), signal.SIGKILL)
+    assert process.returncode == 1
+    assert site.steps(run) < 9, "it was too fast to be killed"
+    told = site.fedsim("run", "--resume", str(run))
+    manifest, summary = read_manifest(run), read_summary(run)
+    assert manifest["resumed"] == [4]
+    assert_same_run(run, inline(tmp_path / "inline", *settings), told)
+    for client in range(NODES):
+        state = site.home(f"ward-{client}") / "state" / manifest["run"]
+        steps = sorted(path.name for path in (state / f"client-000{client}").iterdir())
+        assert steps == ["step-000007-0-1.npz", "step-000008-0-1.npz"]
+        assert equal(load_file(state / f"client-000{client}.safetensors"), read_npz(run / "model.npz"))
+        accuracy = summary["accuracy"]["personal"]["per_client"][client]
+        card = (state / f"client-000{client}.md").read_text()
+        assert f"| accuracy on its own tests | {accuracy:.4f} |" in card
 
 
 def test_a_host_that_was_unplugged_for_a_while_lost_nothing(site: Site, tmp_path: Path) -> None:
@@ -90,6 +114,19 @@ def test_a_host_that_was_unplugged_for_a_while_lost_nothing(site: Site, tmp_path
         histories = [counted | set(done) for n in range(len(missed) + 1) for done in combinations(missed, n)]
         assert counted | missed == set(range(12)), told
         assert any(equal(model, own_model(config, client, sorted(jobs))) for jobs in histories), told
+
+
+def assert_same_run(run: Path, reference: Path, told: str) -> None:
+    ours, theirs = read_summary(run), read_summary(reference)
+    assert ours["failures"] == [], told
+    assert ours["accuracy"] == theirs["accuracy"], told
+    assert equal(read_npz(run / "model.npz"), read_npz(reference / "model.npz")), told
+
+
+def child_of(process: int) -> int:
+    """The only process that it started: the ServerApp of the run."""
+    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return int(child)
 
 
 def equal(one: Mapping[str, NDArray[Any]], two: Mapping[str, NDArray[Any]]) -> bool:

@@ -15,6 +15,7 @@ from fedsim.report.runs import Run
 from tests.events import what_happened
 
 from .flower import Federation
+from .site import Site
 
 pytestmark = pytest.mark.system
 Small = Callable[..., RunConfig]
@@ -51,12 +52,8 @@ def test_flowers_simulation_finds_the_same_similarities(small: Small, tmp_path: 
         np.testing.assert_allclose(read_npz(ours[1])[name], expected, atol=1e-5)
 
 
-def test_plga_takes_what_comes_from_grpc_supernodes_in_real_time(tmp_path: Path) -> None:
-    """Three SuperNodes that are always busy, and every result is a step: most of them are stale."""
-    keys = {"algorithm": "plga", "clients": 3, "rounds": 5, "model": "mlr", "clock": "wall", "eval-every": 5}
-    with Federation(tmp_path / "flower", 3) as federation:
-        told = federation.run({**keys, "set": "pace=buffered", "out": str(tmp_path / "run")})
-        assert (tmp_path / "run" / "summary.json").exists(), told
-    work = Run.load(tmp_path / "run").work()
-    assert any(job.staleness for job in work)
+def test_plga_takes_what_comes_from_grpc_supernodes_in_real_time(site: Site, tmp_path: Path) -> None:
+    """SuperNodes that are always busy, and every result is a step: most of them are stale."""
+    site.run(tmp_path / "run", "algorithm=plga", "rounds=8", "clock=wall", "eval-every=8", "pace=buffered")
+    assert any(job.staleness for job in Run.load(tmp_path / "run").work())
     assert None not in read_summary(tmp_path / "run")["accuracy"]["global"]["per_client"]

@@ -1,6 +1,6 @@
 """Time on real engines: the same virtual order everywhere, and injected delays on the wall clock."""
 
-import time
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +9,10 @@ import pytest
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
 from fedsim.record import read_summary
-from fedsim.report.runs import Run, Work
+from fedsim.report.runs import Run
 from tests.events import what_happened
 
-from .flower import Federation
+from .site import Site, eventually
 
 pytestmark = pytest.mark.system
 Small = Callable[..., RunConfig]
@@ -44,24 +44,18 @@ def test_delays_are_slept_on_the_wall_clock(small: Small, tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(400)
-def test_a_straggler_on_a_real_grpc_federation(tmp_path: Path) -> None:
-    """Four SuperNodes, client 0 forty seconds late: buffered(2) steps on without it, then takes its stale result."""
-    folder = tmp_path / "run"
-    keys = {"clients": 4, "rounds": 1000, "model": "mlr", "clock": "wall", "eval-every": 1000, "out": str(folder)}
-    pairs = "pace=buffered pace.k=2 stragglers=periodic stragglers.count=1 stragglers.unit=40"
-    with Federation(tmp_path / "flower", 4) as federation:
-        federation.start_run({**keys, "set": pairs})
-        deadline = time.monotonic() + 300
-        while not any(job.client == 0 for job in _work(folder)):
-            assert time.monotonic() < deadline, federation.logs()
-            time.sleep(0.5)
-    late = next(job for job in _work(folder) if job.client == 0)
-    assert late.reason == "", "its result was taken"
-    assert late.arrived - late.sent >= 40.0
-    meanwhile = [moment for moment in Run.load(folder).steps if late.sent < moment < late.arrived]
+def test_a_straggler_on_a_real_federation(site: Site, tmp_path: Path) -> None:
+    """Four SuperNodes, client 0 fifteen seconds late: buffered(2) steps on without it, then takes its stale result."""
+    run = tmp_path / "run"
+    keys = ["rounds=1000", "model=mlr", "clock=wall", "eval-every=1000"]
+    late = ["pace=buffered", "pace.k=2", "stragglers=periodic", "stragglers.count=1", "stragglers.unit=15"]
+    with site.running(run, *keys, *late) as process:
+        there = site.place(run)
+        eventually(lambda: any(job.client == 0 for job in Run.load(there).work()), 120, "the straggler's result")
+        process.send_signal(signal.SIGINT)
+    straggler = next(job for job in Run.load(run).work() if job.client == 0)
+    assert straggler.reason == "", "its result was taken"
+    assert straggler.arrived - straggler.sent >= 15.0
+    meanwhile = [moment for moment in Run.load(run).steps if straggler.sent < moment < straggler.arrived]
     assert len(meanwhile) >= 3
-    assert late.staleness == len(meanwhile)
-
-
-def _work(folder: Path) -> list[Work]:
-    return Run.load(folder).work() if (folder / "manifest.json").exists() else []
+    assert straggler.staleness == len(meanwhile)
