@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/python -m fedsim.demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

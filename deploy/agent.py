@@ -43,25 +43,14 @@ def commands(home: Path) -> dict[str, list[str]]:
     bin_ = Path(sys.executable).parent
     if (home / "server.json").exists():
         about = json.loads((home / "server.json").read_text())
-        address = f"127.0.0.1:{about['control-port']}"
         tls = ["--ssl-certfile", about["certificate"], "--ssl-keyfile", about["key"], "--ssl-ca-certfile", about["ca"]]
         link = [str(bin_ / "flower-superlink"), *tls, "--enable-supernode-auth", "--isolation", "process"]
         link += ["--database", "superlink.db", "--host", "127.0.0.1", "--port", str(about["control-port"])]
-        link += [
-            "--fleet-api-address",
-            f"{about['bind']}:{about['fleet-port']}",
-            "--superexec-auth-secret-file",
-            SECRET,
-        ]
-        link += ["--disable-runtime-dependency-installation"]
-        executor = [
-            str(bin_ / "flower-superexec"),
-            "--runtime-api-address",
-            address,
-            "--root-certificates",
-            about["ca"],
-        ]
-        return {"superlink": link, "superexec": [*executor, "--superexec-auth-secret-file", SECRET]}
+        link += ["--fleet-api-address", f"{about['bind']}:{about['fleet-port']}"]
+        link += ["--superexec-auth-secret-file", SECRET, "--disable-runtime-dependency-installation"]
+        executor = [str(bin_ / "flower-superexec"), "--runtime-api-address", f"127.0.0.1:{about['control-port']}"]
+        executor += ["--root-certificates", about["ca"], "--superexec-auth-secret-file", SECRET]
+        return {"superlink": link, "superexec": executor}
     about = json.loads((home / "node.json").read_text())
     node = [sys.executable, "-P", "-m", "deploy.supernode", "--superlink", about["superlink"]]
     node += ["--root-certificates", about["ca"], "--auth-supernode-private-key", about["key"]]
@@ -162,9 +151,8 @@ def stop(home: Path) -> str:
         group = _last_group(home)
     if group is None:
         return "was not running"
-    end = (
-        os.killpg if orphaned else os.kill
-    )  # an agent ends its processes itself: a second signal would cut their goodbye short
+    # An agent ends its processes itself: a second signal would cut their goodbye short.
+    end = os.killpg if orphaned else os.kill
     for kill, sign, patience in ((end, signal.SIGTERM, 2 * GRACE), (os.killpg, signal.SIGKILL, GRACE)):
         with suppress(ProcessLookupError):
             kill(group, sign)

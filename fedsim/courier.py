@@ -52,6 +52,7 @@ class Courier:
         self._grid, self._node_of, self.run = grid, node_of, run
         self._classes, self._timeout, self._injects = classes, timeout, injects
         self.open: dict[str, Order] = {}  # by message
+        self.slowest = 0.0  # seconds that an answer took so far
         self._broken: list[Failure] = []
         self.expects: Mapping[str, int] = {}
         self.meanwhile: Callable[[], bool] = lambda: False  # called while waiting; True: there is something to tell
@@ -90,6 +91,7 @@ class Courier:
             began = time.perf_counter()
             for reply in replies:
                 order = self.open.pop(reply.metadata.reply_to_message_id)
+                self.slowest = max(self.slowest, time.time() - order.sent)
                 found.append(wire.unpack_answer(reply, order.job, self.expects))
             self.spend(fetching + time.perf_counter() - began)
         now, late = time.monotonic(), f"no answer within {self._timeout:.0f} s"

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from fedsim import wire
 from fedsim.courier import Courier, push, replies_to
 
-PATIENCE = 30.0  # seconds after which a node is asked about a job for the first time; then after twice that, and so on
+PATIENCE = 10.0  # seconds; a node is asked about a job that takes longer, and twice as long as any before
 
 
 class Inquiry:
@@ -20,7 +20,7 @@ class Inquiry:
     def __init__(self, grid: Grid, courier: Courier, timeout: float) -> None:
         self._grid, self._courier, self._timeout = grid, courier, timeout
         self._asked: dict[str, str] = {}  # questions out -> the message of the job that each is about
-        self._due: dict[str, float] = {}  # when to ask about a job next, as an age
+        self._due: dict[str, float] = {}  # the age of a job at which to ask again
         self._suspects: set[str] = set()  # the node gave a sign of life; the answer may have come just before it
 
     @property
@@ -41,11 +41,11 @@ class Inquiry:
         return refused
 
     def _ask(self, clients: set[int]) -> None:
-        now = time.time()
+        now, patience = time.time(), max(PATIENCE, 2 * self._courier.slowest)
         late = [
             key
             for key, order in self._courier.open.items()
-            if order.job.client in clients and now - order.sent >= self._due.get(key, PATIENCE)
+            if order.job.client in clients and now - order.sent >= self._due.get(key, patience)
         ]
         questions = [wire.pack_query(self._courier.open[key].node, wire.ALIVE, self._timeout) for key in late]
         if questions:
