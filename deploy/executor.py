@@ -23,6 +23,9 @@ from flwr.supernode.runtime.run_clientapp import run_clientapp
 from fedsim.haste import ask_sooner
 from fedsim.pauses import Pauses
 
+# What most jobs need, loaded before the forks; nothing of it touches a GPU.
+WARM = ("torch", "fedsim.client_app", "clients.task", "clients.local_sgd", "partitions.silo", "strategies.fedavg")
+
 
 def serve(address: str, secret: bytes) -> None:
     """Takes tasks from the SuperNode at `address`, for ever."""
@@ -38,7 +41,7 @@ def serve(address: str, secret: bytes) -> None:
     )
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that ended need no farewell
-    pauses = Pauses(shortest=0.02, longest=1.0)
+    pauses = Pauses(shortest=0.05, longest=1.0)
     while True:
         found = client.AcquireTask(request)
         if found.HasField("task") and found.token:
@@ -66,5 +69,6 @@ def launch(address: str, token: str) -> None:
 
 if __name__ == "__main__":
     ask_sooner()
-    import_module("torch")  # before the forks; nothing here touches a GPU
+    for module in WARM:
+        import_module(module)
     serve(sys.argv[1], Path(sys.argv[2]).read_bytes())

@@ -15,13 +15,14 @@ from flwr.supernode.cli import flower_supernode
 from fedsim.haste import ask_sooner
 from fedsim.pauses import Pauses
 
+FIRST = 0.1  # seconds; the pause of a SuperNode that has just worked
 IDLE = 3.0  # the wait of a SuperNode that got no message; every other one is for a reply in the making
 REPLY = 0.02
 RETRY = 5  # seconds at most between two attempts to reach the SuperLink, instead of 20
 
 
 def hurry() -> None:
-    pauses = Pauses(shortest=0.05, longest=IDLE)
+    pauses = Pauses(FIRST, IDLE)
 
     def sleep(seconds: float) -> None:
         if seconds >= IDLE:

@@ -16,7 +16,7 @@ from fedsim.pauses import Pauses
 from fedsim.payload import Answer, Failure, Job, Run
 
 T = TypeVar("T")
-FIRST_POLL, LAST_POLL = 0.01, 1.0  # seconds between two looks at a grid that can only be polled
+FIRST_POLL, LAST_POLL = 0.05, 1.0  # seconds between two looks at a grid that can only be polled
 
 
 @runtime_checkable

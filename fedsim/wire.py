@@ -86,13 +86,11 @@ def pack_job(
         "delay": job.fate.delay if injects else 0.0,
         "vanish": injects and job.fate.away is not None,
     }
-    content = RecordDict(
-        {
-            VECTORS: encoder.record(job.down.vectors),
-            NUMBERS: ConfigRecord(dict(job.down.numbers)),
-            JOB: ConfigRecord(cast(dict[str, Any], about)),
-        }
-    )
+    content = RecordDict({JOB: ConfigRecord(cast(dict[str, Any], about))})
+    if job.down.vectors:  # Flower fetches each record by itself: what is empty stays here
+        content[VECTORS] = encoder.record(job.down.vectors)
+    if job.down.numbers:
+        content[NUMBERS] = ConfigRecord(dict(job.down.numbers))
     kind = TRAIN if job.train else EVALUATE
     return Message(content, dst_node_id=node, message_type=kind, ttl=ttl, group_id=str(job.step))
 
@@ -241,7 +239,7 @@ def write_memory(state: RecordDict, memory: Memory) -> None:
 
 
 def _vectors(content: RecordDict, key: str) -> dict[str, Vec]:
-    found = {name: decode(array) for name, array in content.array_records[key].items()}
+    found = {name: decode(array) for name, array in content.array_records.get(key, {}).items()}
     for name, vector in found.items():
         if vector.dtype != np.float32 or vector.ndim != 1:
             raise WireError(f"vector {name!r} is {vector.dtype} of shape {vector.shape}; flat float32 is expected")
@@ -249,4 +247,4 @@ def _vectors(content: RecordDict, key: str) -> dict[str, Vec]:
 
 
 def _numbers(content: RecordDict, key: str) -> dict[str, Any]:
-    return dict(content.config_records[key])
+    return dict(content.config_records.get(key, {}))
