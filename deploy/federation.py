@@ -54,7 +54,7 @@ class Federation:
         self._same_versions()
         self._stop_former()
         changed = self._furnish()
-        self._refuse_problems()
+        self._refuse_problems(self.everyone)
         self._start(self.server, self.server in changed)
         self._desk("ready")
         self._register()
@@ -78,10 +78,21 @@ class Federation:
                 return str(error)
             return None
 
+        self._stop_runs()
         ended = [*self._each(end, [*former.former(self.inventory), *self.nodes.values()]), end(self.server)]
         if problems := [problem for problem in ended if problem]:
             raise FedsimError("not everything could be stopped\n" + "\n".join(problems))
         former.forget(self.inventory)
+
+    def _stop_runs(self) -> None:
+        """So that whoever waits for a run learns at once that it ended."""
+        try:
+            current = [run["id"] for run in self.runs() if not run["status"].startswith("finished")]
+            for number in current:
+                self._desk("stop", number)
+                self.say(f"server: the run {number} is stopped; `fedsim deploy run --resume RUN` goes on with it later")
+        except FedsimError:
+            return  # no server, no runs
 
     # Looking
 
@@ -124,6 +135,8 @@ class Federation:
         hosts = {host.name: host for host in self.everyone}
         if name not in hosts:
             unknown("node", name, hosts)
+        if not self._furnished(hosts[name]):
+            raise FedsimError(f"{name}: it is not set up: run `fedsim deploy up`")
         with hosts[name].stream("sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log") as said:
             yield from said
 
@@ -188,7 +201,7 @@ class Federation:
             try:
                 if self._furnished(host) and self._runs(host):
                     host.module("deploy.agent", "stop", ".")
-                    self.say(f"{host.name}: stopped, it is no longer in the inventory")
+                    self.say(f"{host.name}: stopped, it is no longer in the inventory; {host.home} stays there")
             except FedsimError as error:
                 self.say(f"{error}. It is no longer in the inventory, but may go on there")
         former.remember(self.inventory)
@@ -212,20 +225,21 @@ class Federation:
 
         return {host for host in self._each(furnish, self.everyone) if host}
 
-    def _refuse_problems(self) -> None:
+    def _refuse_problems(self, hosts: Iterable[Host]) -> None:
         problems = [
             f"{name}: {found['told']}. {found['remedy']}"
-            for name, rows in self.examine(self.everyone).items()
+            for name, rows in self.examine(hosts).items()
             for found in rows
             if found["level"] == "problem"
         ]
         if problems:
-            raise FedsimError("the federation cannot start\n" + "\n".join(problems))
+            raise FedsimError("the federation cannot start as the inventory says\n" + "\n".join(problems))
 
     def _start(self, host: Host, changed: bool) -> None:
         if changed and self._runs(host):
             host.module("deploy.agent", "stop", ".")
             self.say(f"{host.name}: stopped, to start again as the inventory says now")
+            self._refuse_problems([host])  # ports that it did not use before
         self.say(f"{host.name}: {host.module('deploy.agent', 'start', '.').strip()}")
 
     def _runs(self, host: Host) -> bool:
@@ -304,10 +318,13 @@ DIGESTS = (
 )
 
 
+NOISE = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
+
+
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
 def worth_saying(line: str) -> bool:
     """Flower's own remarks are for its logs; what the ServerApp prints is for the user."""
-    return bool(line.strip()) and "INFO" not in line[:12]
+    return bool(line.strip()) and "INFO" not in line[:12] and not any(words in line for words in NOISE)

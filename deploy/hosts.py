@@ -16,6 +16,7 @@ from fedsim.errors import FedsimError
 
 PATIENCE = 120.0  # seconds for an ordinary command
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
+INSIDE = 'cd "$0" 2> /dev/null || { echo "it is not set up: run \\`fedsim deploy up\\`" >&2; exit 1; }; exec "$@"'
 PUT = 'umask 077; mkdir -p "$(dirname "$0")" && cat > "$0.new" && chmod "$1" "$0.new" && mv "$0.new" "$0"'
 
 
@@ -61,7 +62,12 @@ class Host:
         """The lines a command prints, while it runs."""
         words = self.command(command)
         with subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is for us
         ) as process:
             assert process.stdout is not None
             try:
@@ -71,7 +77,7 @@ class Host:
 
     def command(self, command: Sequence[str], inside: bool = True) -> list[str]:
         """The words that run `command` there."""
-        words = ["sh", "-c", 'cd "$0" && exec "$@"', self.home, *command] if inside else list(command)
+        words = ["sh", "-c", INSIDE, self.home, *command] if inside else list(command)
         if self.machine.ssh:
             return [*SSH, *shlex.split(self.machine.ssh), shlex.join(words)]  # ssh hands one line to a shell
         return [*shlex.split(self.machine.via), *words]
@@ -107,7 +113,7 @@ class Host:
 
     def _explain(self, code: int, said: str) -> str:
         if self.machine.ssh and code == 255:
-            return f"ssh {self.machine.ssh} failed: {said or 'no reason given'}"
+            return f"ssh {self.machine.ssh} failed: {said or 'no reason given'}. Is its `ssh` in the inventory right?"
         if code == 127:
             return f"{said}. Set `python` of {self.name} in the inventory, or run `fedsim deploy up --install`"
         return said.removeprefix("fedsim: ")

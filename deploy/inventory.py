@@ -88,8 +88,11 @@ def read(path: Path) -> Inventory:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     if strange := sorted(set(tree) - {"name", "server", "node"}):
         unknown(f"key in {path}", strange[0], ("name", "server", "node"))
-    nodes = [_node(place, dict(values)) for place, values in enumerate(tree.get("node", []))]
-    server = build(Server, _joined(tree.get("server", {})), "server")
+    try:
+        nodes = [_node(place, dict(values)) for place, values in enumerate(tree.get("node", []))]
+        server = build(Server, _joined(tree.get("server", {})), "server")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     inventory = Inventory(str(tree.get("name", "federation")), server, tuple(nodes), path.parent.resolve())
     _check(inventory, path)
     return inventory
@@ -119,11 +122,11 @@ def _check(inventory: Inventory, path: Path) -> None:
     _distinct("name", [node.name for node in inventory.nodes], path)
     _distinct("partition-id", [node.partition_id for node in inventory.nodes], path)
     where = [node.ssh or node.via or "this machine" for node in inventory.nodes]
-    _distinct("machine and port", list(zip(where, (node.port for node in inventory.nodes), strict=True)), path)
-    homes = [
-        (inventory.server.ssh or inventory.server.via or "this machine", inventory.home("server", inventory.server))
-    ]
-    homes += [(place, inventory.home(node.name, node)) for place, node in zip(where, inventory.nodes, strict=True)]
+    ports = [f"{place}, {node.port}" for place, node in zip(where, inventory.nodes, strict=True)]
+    _distinct("machine and port", ports, path)
+    server = inventory.server
+    homes = [f"{server.ssh or server.via or 'this machine'}, {inventory.home('server', server)}"]
+    homes += [f"{place}, {inventory.home(n.name, n)}" for place, n in zip(where, inventory.nodes, strict=True)]
     _distinct("machine and home", homes, path)
     for node in inventory.nodes:
         if not 0 <= node.partition_id < len(inventory.nodes):

@@ -7,7 +7,7 @@
 Private files are written readable by their owner alone, and never overwritten unless asked to rotate.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_ssh_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -102,11 +103,26 @@ def names_of(certificate: x509.Certificate) -> list[str]:
     return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
 
 
-def check_complete(folder: Path, nodes: Iterable[str]) -> None:
+def check_complete(folder: Path, nodes: Collection[str]) -> None:
     """Refuses to go on without a certificate or a key that the federation needs."""
     for path in (folder / CA, folder / SERVER, folder / SERVER_KEY, *(node_key(folder, name) for name in nodes)):
         if not path.exists():
             raise FedsimError(f"{path} is missing: run `fedsim deploy init`, which makes what is not there")
+    for name in nodes:
+        public = node_public(folder, name)
+        if not public.exists() or public.read_bytes().split()[:2] != _public_of(node_key(folder, name)).split()[:2]:
+            raise FedsimError(
+                f"{public} does not belong to {node_key(folder, name)}: remove the key and run `fedsim deploy init`, "
+                "which makes both again"
+            )
+
+
+def _public_of(key: Path) -> bytes:
+    try:
+        private = load_ssh_private_key(key.read_bytes(), None)
+    except ValueError as error:
+        raise FedsimError(f"{key} is no key of a node ({error}): remove it and run `fedsim deploy init`") from error
+    return private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
 def read_certificate(path: Path) -> x509.Certificate:

@@ -38,7 +38,8 @@ def new_folder(config: RunConfig) -> Path:
     folder = Path(config.out) if config.out else Path("runs") / name
     if (folder / MANIFEST).exists():
         raise ConfigError(
-            f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}`"
+            f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}` "
+            f"(on a federation: `fedsim deploy run --resume {folder}`)"
         )
     return folder
 

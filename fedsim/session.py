@@ -57,6 +57,8 @@ def run(strategy: Strategy, grid: Grid, config: RunConfig, record: Record, theta
     here = Checkpoint(0, 0.0, 0, 0, state, {}, {}, [])
     if config.resume and record.folder is not None:
         here = checkpoints.newest(record.folder, type(state)) or here
+        if not here.step:
+            print("no checkpoint had been written yet: the run begins again", flush=True)
         if isinstance(grid, Simulated):
             grid.restore(here.memories)
         elif here.step and (forgetful := [str(c.id) for c in fleet.clients if not c.lasting]):

@@ -36,6 +36,8 @@ def dataset_of(config: RunConfig) -> datasets.Dataset:
 def client_data(config: RunConfig, client: int) -> ClientData:
     if not 0 <= client < config.clients:
         raise ConfigError(f"client {client} does not exist: the run has clients 0 to {config.clients - 1}")
+    if config.partition == OWN.name:
+        _refuse_everybodys(config)
     dataset = dataset_of(config)
     # nothing is drawn for a silo's own data, and what every other silo would hold of it need not be kept
     share = everything(dataset.labels) if config.partition == OWN.name else _open(_folder(config), client)
@@ -47,6 +49,15 @@ def client_data(config: RunConfig, client: int) -> ClientData:
 
     train, test = _held_back(share, config, client) if config.validation else (share.train, share.test)
     return ClientData(images(train), pooled[train], images(test), pooled[test], dataset.classes)
+
+
+def _refuse_everybodys(config: RunConfig) -> None:
+    """Several silos with all of one dataset would be a mistake: somebody has no data of its own."""
+    if config.clients > 1 and not datasets.brought(config.dataset, datasets.data_root(config.data_root)):
+        raise ConfigError(
+            f"partition={OWN.name} is for data that each client brings, but dataset={config.dataset} is everybody's: "
+            "give its node `data`, or choose another partition"
+        )
 
 
 def _held_back(share: Share, config: RunConfig, client: int) -> tuple[Indices, Indices]:

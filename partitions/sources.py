@@ -44,7 +44,8 @@ def from_npz(path: Path, spec: Single) -> Raw:
             told = {key: file[key] for key in ("classes", "mean", "std") if key in file}
             arrays = {f"{a}_{p}": file[f"{a}_{p}"] for a in "xy" for p in PARTS}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError(f"{path} cannot be read as an npz file: {error}") from error
+        why = "it is none" if "allow_pickle" in str(error) else error  # numpy advises to trust it
+        raise ConfigError(f"{path} cannot be read as an npz file: {why}") from error
     if len(users) == 1:
         raise ConfigError(f"{path} holds only one of user_train and user_test; it needs both, or neither")
     return checked(arrays, _completed(spec, told, path), str(path), np.concatenate(users) if users else None)

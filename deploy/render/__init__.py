@@ -19,7 +19,7 @@ def render(inventory: Inventory, kind: str, folder: Path) -> Iterator[Path]:
     """Writes the files and says which. What is impossible is refused before the first one."""
     if kind not in KINDS:
         unknown("kind of files", kind, KINDS)
-    pki.check_complete(inventory.secrets, (node.name for node in inventory.nodes))
+    pki.check_complete(inventory.secrets, [node.name for node in inventory.nodes])
     _check_name(inventory)
     files = {**KINDS[kind](inventory), ".gitignore": File.of("*\n")}  # private keys are among them
     folder.mkdir(parents=True, exist_ok=True)

@@ -68,7 +68,7 @@ def _federation(args: argparse.Namespace) -> "Federation":
     from deploy.federation import Federation
     from deploy.inventory import FILE, read
 
-    return Federation(read(args.dir / FILE), lambda line: print(line, flush=True))
+    return Federation(read(args.dir / FILE), lambda line: print(f"{line}\n", end="", flush=True))  # in one piece
 
 
 def _init(args: argparse.Namespace) -> int:
@@ -116,6 +116,11 @@ def _run(args: argparse.Namespace) -> int:
     relay = Relay(Bar()) if sys.stdout.isatty() else None
     try:
         status = federation.run(config, folder, relay)
+    except KeyboardInterrupt:
+        print(
+            f"the run is stopped on the server, too: `fedsim deploy run --resume {folder}` goes on with it", flush=True
+        )
+        raise
     finally:
         if relay:
             relay.end()

@@ -79,6 +79,15 @@ def test_own_data_cannot_be_split(small: Small) -> None:
     assert "(/data/silo.npz), which partition=dirichlet cannot split: run with partition=own" in line
 
 
+def test_a_client_that_brings_nothing_is_refused(small: Small, tmp_path: Path) -> None:
+    """It would hold all of a dataset of which others may hold parts."""
+    line = told(small("partition=own"), {})
+    assert line == (
+        "client 0: partition=own is for data that each client brings, but dataset=digits is everybody's: "
+        "give its node `data`, or choose another partition"
+    )
+
+
 def test_one_model_needs_one_shape_of_samples(small: Small, tmp_path: Path) -> None:
     for client in range(4):
         x, y = np.zeros((6, 4, 5 + (client == 2))), np.arange(6) % 2

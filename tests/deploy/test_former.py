@@ -50,7 +50,7 @@ def test_up_stops_it_and_says_so(folder: Path) -> None:
     write(folder, template("wards", "127.0.0.1", 2))
     said = list[str]()
     Federation(read(folder / FILE), said.append)._stop_former()
-    assert said == ["node-2: stopped, it is no longer in the inventory"]
+    assert said == [f"node-2: stopped, it is no longer in the inventory; {folder / 'homes' / 'node-2'} stays there"]
     assert agent.running(folder / "homes" / "node-2") is None
     assert names(folder) == []
 

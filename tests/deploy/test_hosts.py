@@ -31,6 +31,11 @@ def test_words_arrive_as_they_are(tmp_path: Path) -> None:
     assert there.run("printf", "%s|", "a b", "$HOME", "it's") == "a b|$HOME|it's|"
 
 
+def test_a_machine_that_was_never_set_up_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(FedsimError, match="ward: it is not set up: run `fedsim deploy up`"):
+        host(tmp_path).run("true")
+
+
 def test_another_command_carries_the_words(tmp_path: Path) -> None:
     there = host(tmp_path, via="env WARD=north")
     there.put("x", b"")

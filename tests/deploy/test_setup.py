@@ -10,10 +10,12 @@ import pytest
 from deploy import pki
 from deploy.inventory import read
 from deploy.setup import init
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, FedsimError
 
 
-def make(folder: Path, *, host: str = "127.0.0.1", nodes: int = 2, add: list[str] | None = None, rotate: bool = False):  # type: ignore[no-untyped-def]
+def make(
+    folder: Path, *, host: str = "127.0.0.1", nodes: int = 2, add: list[str] | None = None, rotate: bool = False
+) -> list[str]:
     return list(init(folder, "lab", host, nodes, add or [], rotate))
 
 
@@ -103,3 +105,21 @@ def test_an_expired_certificate_can_be_made_and_is_told_apart(tmp_path: Path) ->
         str(tmp_path / "secrets" / pki.SERVER),
     ]
     assert "expired" in subprocess.run(verify, capture_output=True, text=True, check=False).stderr
+
+
+def test_a_key_and_its_public_half_must_belong_together(tmp_path: Path) -> None:
+    """As when an old key was put back from a backup: the server would let nobody in."""
+    make(tmp_path)
+    secrets = tmp_path / "secrets"
+    pki.check_complete(secrets, ["node-0", "node-1"])
+    old = pki.node_key(secrets, "node-1").read_bytes()
+    pki.create_node_key(secrets, "node-1")
+    pki.node_key(secrets, "node-1").write_bytes(old)
+    with pytest.raises(FedsimError, match=r"node-1\.pub does not belong to .*node-1\.key: remove the key and run"):
+        pki.check_complete(secrets, ["node-0", "node-1"])
+    pki.node_key(secrets, "node-1").write_text("no key")
+    with pytest.raises(FedsimError, match=r"node-1\.key is no key of a node"):
+        pki.check_complete(secrets, ["node-0", "node-1"])
+    pki.node_key(secrets, "node-1").unlink()
+    make(tmp_path)
+    pki.check_complete(secrets, ["node-0", "node-1"])
