@@ -20,7 +20,7 @@ def former(inventory: Inventory) -> list[Host]:
     """Nodes come before a server."""
     last = inventory.folder / LAST
     present = {_place(host) for host in _hosts(inventory)}
-    return [host for host in _hosts(read(last)) if _place(host) not in present] if last.exists() else []
+    return [host for host in _hosts(read(last, sound=False)) if _place(host) not in present] if last.exists() else []
 
 
 def _hosts(inventory: Inventory) -> list[Host]:

@@ -79,7 +79,8 @@ class Inventory:
         return {**own, "device": node.device, "state-dir": "state", **node.config}
 
 
-def read(path: Path) -> Inventory:
+def read(path: Path, sound: bool = True) -> Inventory:
+    """`sound`: refuse what could not work."""
     try:
         tree = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -94,7 +95,8 @@ def read(path: Path) -> Inventory:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     inventory = Inventory(str(tree.get("name", "federation")), server, tuple(nodes), path.parent.resolve())
-    _check(inventory, path)
+    if sound:
+        _check(inventory, path)
     return inventory
 
 
@@ -121,12 +123,12 @@ def _check(inventory: Inventory, path: Path) -> None:
         raise ConfigError(f"{path}: a node cannot be called server")
     _distinct("name", [node.name for node in inventory.nodes], path)
     _distinct("partition-id", [node.partition_id for node in inventory.nodes], path)
-    where = [node.ssh or node.via or "this machine" for node in inventory.nodes]
-    ports = [f"{place}, {node.port}" for place, node in zip(where, inventory.nodes, strict=True)]
+    server, places = inventory.server, [_place(node) for node in inventory.nodes]
+    ports = [f"{_place(server)}, {port}" for port in (server.fleet_port, server.control_port)]
+    ports += [f"{place}, {node.port}" for place, node in zip(places, inventory.nodes, strict=True)]
     _distinct("machine and port", ports, path)
-    server = inventory.server
-    homes = [f"{server.ssh or server.via or 'this machine'}, {inventory.home('server', server)}"]
-    homes += [f"{place}, {inventory.home(n.name, n)}" for place, n in zip(where, inventory.nodes, strict=True)]
+    homes = [f"{_place(server)}, {inventory.home('server', server)}"]
+    homes += [f"{place}, {inventory.home(n.name, n)}" for place, n in zip(places, inventory.nodes, strict=True)]
     _distinct("machine and home", homes, path)
     for node in inventory.nodes:
         if not 0 <= node.partition_id < len(inventory.nodes):
@@ -134,6 +136,10 @@ def _check(inventory: Inventory, path: Path) -> None:
             raise ConfigError(
                 f"{path}: node {node.name} has partition-id {node.partition_id}; 0 to {highest} are needed"
             )
+
+
+def _place(machine: Machine) -> str:
+    return machine.ssh or machine.via or "this machine"
 
 
 def _distinct(what: str, values: list[Any], path: Path) -> None:

@@ -46,6 +46,13 @@ def test_who_is_no_longer_there(folder: Path) -> None:
     assert names(folder) == []
 
 
+def test_a_former_inventory_need_not_make_sense(folder: Path) -> None:
+    write(folder, template("wards", "127.0.0.1", 3).replace("port = 9095", "port = 9094"))
+    former.remember(read(folder / FILE, sound=False))
+    write(folder, template("wards", "127.0.0.1", 2))
+    assert names(folder) == ["node-2"]
+
+
 def test_up_stops_it_and_says_so(folder: Path) -> None:
     write(folder, template("wards", "127.0.0.1", 2))
     said = list[str]()

@@ -60,6 +60,7 @@ def test_homes_lie_beside_the_file_or_below_the_login_folder(tmp_path: Path) -> 
         ('[server]\nfleet-port = "many"\n[[node]]\nname = "a"\n', "server.fleet-port must be of type int"),
         ('[[node]]\nname = "a"\n[[node]]\nname = "a"\nport = 1\n', "the same name, a"),
         ('[[node]]\nname = "a"\n[[node]]\nname = "b"\n', "the same machine and port"),
+        ('[server]\nfleet-port = 9094\n[[node]]\nname = "a"\n', "the same machine and port, this machine, 9094"),
         (TWO.replace('"b"', '"b"\npartition-id = 0'), "the same partition-id, 0"),
         (TWO.replace('"b"', '"b"\npartition-id = 7'), "0 to 1 are needed"),
         (TWO.replace('"b"', '"b"\nhome = "/x"') + '[server]\nhome = "/x"\n', "the same machine and home"),
