@@ -167,13 +167,15 @@ class Federation:
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
 
     def _follow(self, number: str, tell: Say) -> str:
-        status = "unknown"
+        status, telling = "unknown", True
         with self.server.stream(self.server.python, "-P", "-m", "deploy.office", "follow", number) as lines:
             for line in lines:
                 said = json.loads(line)
                 if isinstance(said, dict):
                     status = said["status"]
-                elif worth_saying(said):
+                elif RAISED in said:
+                    telling = False  # a traceback follows, which is for the logs: the status says it in a line
+                elif telling and worth_saying(said):
                     tell(said)
         return status
 
@@ -318,6 +320,7 @@ DIGESTS = (
 )
 
 
+RAISED = "ServerApp raised an exception"
 NOISE = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
 
 

@@ -14,7 +14,7 @@ from fedsim.commands.resume import unfinished
 from fedsim.commands.run import add_config, conclude
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.progress import Bar, Relay
-from fedsim.record import new_folder
+from fedsim.record import MANIFEST, new_folder
 
 if TYPE_CHECKING:
     from deploy.federation import Federation
@@ -125,7 +125,9 @@ def _run(args: argparse.Namespace) -> int:
         if relay:
             relay.end()
     if "completed" not in status:
-        raise FedsimError(f"the run ended as {status}. Look at `fedsim deploy logs`, go on with --resume {folder}")
+        why = status.removeprefix("finished:").replace("ServerApp failed with exception: ", " ").rstrip(".")
+        again = f", `fedsim deploy run --resume {folder}` goes on with it" if (folder / MANIFEST).exists() else ""
+        raise FedsimError(f"the run ended, {why}. `fedsim deploy logs` tells more{again}")
     conclude(folder)
     return 0
 
