@@ -167,16 +167,19 @@ class Federation:
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
 
     def _follow(self, number: str, tell: Say) -> str:
-        status, telling = "unknown", True
+        status, traceback = "unknown", list[str]()
         with self.server.stream(self.server.python, "-P", "-m", "deploy.office", "follow", number) as lines:
             for line in lines:
                 said = json.loads(line)
                 if isinstance(said, dict):
                     status = said["status"]
-                elif RAISED in said:
-                    telling = False  # a traceback follows, which is for the logs: the status says it in a line
-                elif telling and worth_saying(said):
+                elif RAISED in said or traceback:
+                    traceback.append(said)
+                elif worth_saying(said):
                     tell(said)
+        if not any("fedsim.errors." in line for line in traceback):  # those are told in a line, by the status
+            for line in traceback:
+                tell(line)
         return status
 
     # Steps of `up`

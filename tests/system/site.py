@@ -52,7 +52,7 @@ class Site:
         command = [str(BIN / "fedsim"), "deploy", "run", "--dir", str(self.folder), "--out", str(out)]
         command += [f"--set={setting}" for setting in settings]
         with (out.parent / "run.log").open("w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
+            process = subprocess.Popen(command, stdout=log, stderr=log, text=True, start_new_session=True)
             try:
                 eventually(lambda: self.steps(out) >= 2, 180, "the first steps")
                 yield process

@@ -76,14 +76,26 @@ def test_a_run_for_another_number_of_clients_is_refused(site: Site, tmp_path: Pa
     assert "the federation has 4 nodes" in done.stderr
 
 
+def test_a_run_that_cannot_work_says_why_in_a_line(site: Site, tmp_path: Path) -> None:
+    done = site.attempt("run", "--out", str(tmp_path / "run"), "--set", "partition=own")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert "partition=own is for data that each client brings" in line
+
+
 def test_logs_are_of_one_machine(site: Site) -> None:
     assert "Starting Flower SuperNode" in site.fedsim("logs", "ward-1", "--lines", "40000")
     assert "Starting Flower SuperLink" in site.fedsim("logs", "--lines", "40000")
     assert "Choices: server, ward-0, ward-1" in site.attempt("logs", "ward-9").stderr
 
 
-def test_down_leaves_nothing_behind_and_up_brings_it_back(site: Site) -> None:
-    assert site.fedsim("down").count(": stopped") == NODES + 1
+def test_down_leaves_nothing_behind_and_up_brings_it_back(site: Site, tmp_path: Path) -> None:
+    with site.running(tmp_path / "run", "rounds=1000", "model=mlr") as process:
+        told = site.fedsim("down")
+    assert "is stopped; `fedsim deploy run --resume RUN` goes on with it later" in told
+    assert told.count(": stopped") == NODES + 1
+    assert process.returncode == 1  # whoever waited for the run was told
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(site.folder) not in listed
     assert not [place for place in Path("/proc").glob("[0-9]*/cwd") if str(site.folder) in _target(place)]

@@ -41,8 +41,11 @@ def test_a_killed_supernode_is_missed_named_and_comes_back_with_its_state(site: 
         eventually(lambda: missed() >= 1, 180, "a round without it")
         before = accuracies()
         eventually(lambda: len(accuracies()) > len(before), 240, "its return")
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     assert process.returncode == 130
+    told = (tmp_path / "run.log").read_text()
+    assert f"`fedsim deploy run --resume {run}` goes on with it" in told
+    assert "Traceback" not in told
     assert before[0] < 0.6 < before[-1]  # or the next line would say nothing
     assert accuracies()[len(before)] > before[-1] - 0.1
     failures = [failure for step in site.events(run, "step") for failure in step["failures"]]
