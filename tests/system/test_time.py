@@ -35,7 +35,7 @@ def test_ray_has_the_same_virtual_order(workers: int, small: Small, tmp_path: Pa
 def test_delays_are_slept_on_the_wall_clock(small: Small, tmp_path: Path) -> None:
     """Client 0 is one round of 3 s late; the server steps every second with the others, and takes its stale results."""
     keys = ["clock=wall", "stragglers=periodic", "stragglers.count=1", "stragglers.unit=3", "pace=periodic"]
-    work = Run.load(run(small(*keys, "rounds=9"), tmp_path / "run", "ray")).work()
+    work = Run.load(run(small(*keys, "rounds=24"), tmp_path / "run", "ray")).work()
     stale = [job for job in work if job.client == 0 and job.staleness]  # not those of workers that were still starting
     assert stale
     for late in stale:
