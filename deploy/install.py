@@ -1,5 +1,6 @@
 """The same fedsim on another machine: a wheel of this one, into a virtual environment of its own."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from deploy.hosts import Host
 from fedsim.errors import FedsimError
 
 PATIENCE = 1800.0  # torch is large and lines are slow
+SOURCE = ("pyproject.toml", "README.md", "fedsim", "strategies", "clients", "partitions", "deploy")
 SETUPTOOLS = 77  # as pyproject.toml requires it
 
 
@@ -36,13 +38,21 @@ def build_wheel() -> Path:
             "install elsewhere: install the same version there by hand"
         )
     folder = Path(tempfile.mkdtemp(prefix="fedsim-wheel-"))
-    options = ["--quiet", "--no-deps", *_build_tool(), "--wheel-dir", str(folder)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as copy:  # a build writes beside its source, where another one may be under way
+        for name in SOURCE:
+            part = source / name
+            (shutil.copytree if part.is_dir() else shutil.copyfile)(part, Path(copy) / name)
+        done = _wheel(Path(copy), folder)
     if done.returncode:
         raise FedsimError(f"no wheel of fedsim could be built: {done.stderr.strip().splitlines()[-1]}")
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def _wheel(source: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
+    options = ["--quiet", "--no-deps", *_build_tool(), "--wheel-dir", str(folder)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _build_tool() -> list[str]:
