@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/python -m fedsim.demo
 
 test: lint
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .

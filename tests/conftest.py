@@ -12,14 +12,6 @@ from fedsim.engine.launch import launch
 from fedsim.record import read_summary
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For two processes: one has the federation, the other everything else that starts real components, one at a time."""
-    for item in items:
-        if item.get_closest_marker("system"):
-            group = "federation" if "site" in getattr(item, "fixturenames", ()) else "components"
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     patch = pytest.MonkeyPatch()
