@@ -1,29 +1,53 @@
-# make demo | make test | make bench: each sets up .venv by itself; a second call installs nothing.
+# make demo | make test | make bench | make bench-peers: each sets up .venv by itself; a second call installs nothing.
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Processes that run tests: more than cores, because system tests mostly wait for other processes.
+WORKERS ?= 4
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-peers clean
 
 demo: $(READY)
 	$(BIN)/python -m fedsim.demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --quiet --numprocesses $(WORKERS)
 
 lint: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# W1, W2, W3 beside other frameworks, each installed into an environment of its own. One that cannot be installed is
+# reported as not run.
+PEERS := .venv-peers
+TORCH := $(shell grep -E '^torch(vision)?==' constraints.txt)
+PEER_pfl := 'pfl[pytorch]' $(filter torch==%,$(TORCH))
+PEER_fedjax := fedjax 'dm-haiku<0.0.13' 'jax<0.4.26' 'jaxlib<0.4.26' 'numpy<2' 'scipy<1.13'
+PEER_flgo := flgo $(TORCH)
+
+bench-peers: $(READY) $(foreach name,pfl fedjax flgo,$(PEERS)/$(name)/.ready)
+	$(BIN)/python -m benchmarks W1 W2 W3 --peers
+
+$(PEERS)/%/.ready: Makefile constraints.txt
+	$(PYTHON) -m venv --clear $(PEERS)/$*
+	$(PEERS)/$*/bin/pip install --quiet --disable-pip-version-check $(PEER_$*) && touch $@ || \
+	    echo "$* could not be installed: it is left out" >&2
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(PEERS) build *.egg-info
 
 $(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "fedsim needs Python 3.11 or later: install it, or say where it is: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "fedsim needs Python 3.11 or later; $(PYTHON) is older. Say where a newer one is: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
+	    { echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	rm -rf build *.egg-info
 	touch $@

@@ -1,1 +1,1 @@
-"""What fedsim costs, always beside a reference measured in the same run: ratios survive a noisy machine, seconds do not."""
+"""Benchmarks: the costs of fedsim as ratios to a reference that is measured in the same run, on the same machine."""

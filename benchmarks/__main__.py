@@ -1,68 +1,88 @@
-"""`python -m benchmarks [NAME ...]`: runs all benchmarks or the named ones, prints one table, keeps the numbers as JSON."""
+"""`python -m benchmarks [NAME ...]`: runs the named benchmarks, prints a table and writes a JSON file.
+
+`python -m benchmarks table --from FILE.json ...` prints such files as Markdown; `--into PAGE.md` puts it into a page.
+"""
 
 import argparse
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.row import Row
+from benchmarks import rounds, tables
+from benchmarks.comparison import Comparison, Row
+from benchmarks.load import load
+from benchmarks.workloads import WORKLOADS
 
-MODULES = (
-    "messages",
-    "training",
-    "partitions",
-    "similarity",
-    "attention",
-    "reports",
-    "wires",
-)  # each has NAME and run() -> list[Row]
+# modules of this package, each with run() -> list[Row]
+MODULES = ("clients", "messages", "startup", "partitions", "spfl", "fedamp", "reports", "grpc")
+NAMES = (*WORKLOADS, *MODULES)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="fedsim's costs beside a reference")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run (default: all): {', '.join(MODULES)}")
-    names = parser.parse_args().names or MODULES
-    if strange := [name for name in names if name not in MODULES]:
-        parser.error(f"unknown benchmark {strange[0]!r}. Choices: {', '.join(MODULES)}")
-    console, began, rows = Console(), time.monotonic(), list[Row]()
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="The costs of fedsim as ratios to a reference."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run (default: all): {', '.join(NAMES)}")
+    parser.add_argument("--peers", action="store_true", help="measure other frameworks on W1, W2 and W3 as well")
+    parser.add_argument("--turns", type=int, default=3, help="measurements of each program on W1, W2, W3 (%(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="the file (default: runs/bench-DATE.json)")
+    parser.add_argument("--from", dest="files", nargs="+", type=Path, metavar="FILE.json", help="for `table`: results")
+    parser.add_argument("--into", type=Path, metavar="PAGE.md", help="for `table`: the page whose tables are replaced")
+    args = parser.parse_args()
+    if args.names == ["table"]:
+        if not args.files:
+            parser.error("table needs --from FILE.json")
+        tables.publish(args.files, args.into)
+        return 0
+    if strange := [name for name in args.names if name not in NAMES]:
+        parser.error(f"unknown benchmark {strange[0]!r}. Choices: {', '.join(NAMES)}, table")
+    return measure(args.names or NAMES, args.turns, args.peers, args.out)
+
+
+def measure(names: Sequence[str], turns: int, peers: bool, out: Path | None) -> int:
+    """Runs the benchmarks; the file is rewritten after each, so that a failure costs only one. Exit code 1: over a limit."""
+    console, started, rows = Console(), time.monotonic(), list[Row]()
+    path = out or Path("runs") / f"bench-{datetime.now():%Y%m%d-%H%M%S}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         with console.status(f"{name} ..."):
-            rows += import_module(f"benchmarks.{name}").run()
-    console.print(table(rows))
-    print(f"numbers: {save(rows)}   took {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
-    over = [row.name for row in rows if not row.holds]
-    if over:
+            found = rounds.run(WORKLOADS[name], turns, peers) if name in WORKLOADS else _measure(name)
+        rows += found
+        path.write_text(json.dumps({"machine": _machine(), "rows": [row.json() for row in rows]}, indent=1) + "\n")
+    console.print(tables.terminal(rows))
+    print(f"numbers: {path}   took {time.monotonic() - started:.0f} s")
+    if over := [row.name for row in rows if isinstance(row, Comparison) and not row.within_limit]:
         print(f"over the limit: {'; '.join(over)}")
     return 1 if over else 0
 
 
-def table(rows: Sequence[Row]) -> Table:
-    shown = Table()
-    shown.add_column("benchmark")
-    for title in ("fedsim", "reference", "ratio", "lowest to highest", "limit"):
-        shown.add_column(title, justify="right")
-    for row in rows:
-        low, high = row.spread
-        limit = "" if row.limit is None else f"{row.limit:g}"
-        style = None if row.holds else "bold red"
-        numbers = (f"{row.ours:.3g} {row.unit}", f"{row.reference:.3g} {row.unit}", f"{row.ratio:.2f}")
-        shown.add_row(row.name, *numbers, f"{low:.2f} to {high:.2f}", limit, style=style)
-    return shown
+def _measure(name: str) -> list[Row]:
+    before = load()
+    found: list[Row] = import_module(f"benchmarks.{name}").run()
+    return [
+        replace(row, load=before.average, others=before.others) if isinstance(row, Comparison) else row for row in found
+    ]
 
 
-def save(rows: Sequence[Row]) -> Path:
-    path = Path("runs") / f"bench-{datetime.now():%Y%m%d-%H%M%S}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps([row.json() for row in rows], indent=1) + "\n")
-    return path
+def _machine() -> dict[str, Any]:
+    packages = {name: version(name) for name in ("torch", "ray", "flwr", "numpy")}
+    return {
+        "date": f"{datetime.now():%Y-%m-%d}",
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **packages,
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The client of the stock Flower side. A module of its own: the actors load it, and it should cost them little."""
+"""The client app of the Flower reference. A module of its own, so that Ray actors import nothing else."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp

@@ -1,4 +1,4 @@
-"""Runs a measurement in a fresh interpreter, so that neither Ray sessions nor warm caches of two sides ever mix."""
+"""Runs a measurement in a new interpreter, so that measurements share neither a Ray session nor caches."""
 
 import os
 import tempfile
@@ -15,13 +15,13 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_A
 
 
 def pool(workers: int, log: Path | None = None) -> ProcessPoolExecutor:
-    """Fresh processes; what they print goes to `log` if there is one."""
+    """New processes; their output goes to the file `log` if it is given."""
     os.environ.update(QUIET)
     return ProcessPoolExecutor(workers, get_context("spawn"), _redirect, (log,))
 
 
 def fresh(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`function(...)` in a process of its own. Its output is shown only if it fails."""
+    """Runs `function(...)` in a process of its own. Its output is added to the exception if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         try:

@@ -1,7 +1,14 @@
-"""The client halves of the algorithms, the one training loop, and the models."""
+"""The client halves of the algorithms, the one training loop, the models and the objectives."""
 
 MODELS = {
-    "mlr": "clients.models:MLR",
-    "mlp": "clients.models:MLP",
-    "cnn": "clients.models:CNN",
+    "mlr": "fedsim.clients.models:MLR",
+    "mlp": "fedsim.clients.models:MLP",
+    "cnn": "fedsim.clients.models:CNN",
+    "cnn-bn": "fedsim.clients.models:BatchNormCNN",
+}
+
+OBJECTIVES = {
+    "classification": "fedsim.clients.objectives:Classification",
+    "next-token": "fedsim.clients.objectives:NextToken",
+    "regression": "fedsim.clients.objectives:Regression",
 }

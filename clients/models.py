@@ -1,63 +1,89 @@
-"""Image classifiers. A model's stages are its top-level children, in order; the last one is called `head`.
+"""Models: every one is head(base(x)). A model's stages are its top-level children, in order; the last one is `head`.
 
-Each is built from the input shape (channels, height, width) and the number of classes, and adapts to both.
+Each is built from the shape of a sample and the number of outputs (classes), and adapts to both.
 """
+
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
-Shape = tuple[int, int, int]
+from fedsim.errors import ConfigError
+
+Shape = tuple[int, ...]
 
 
-class MLR(nn.Module):
+class HeadOnBase(nn.Module):
+    """The output is head(base(x)); what the base returns are the features."""
+
+    base: nn.Module
+    head: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.head(self.base(x))
+        return output
+
+
+class FlatSequential(nn.Sequential):
+    """Layers on flattened samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class MLR(HeadOnBase):
     """Multinomial logistic regression: one linear layer."""
 
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
-        self.head = nn.Linear(shape[0] * shape[1] * shape[2], classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _classify(self.head, x.flatten(1))
+        self.base = nn.Flatten()
+        self.head = nn.Linear(prod(shape), classes)
 
 
-class MLP(nn.Module):
+class MLP(HeadOnBase):
     """McMahan's 2NN: two hidden layers of 200 units."""
 
     def __init__(self, shape: Shape, classes: int, hidden: int = 200) -> None:
         super().__init__()
-        inputs = shape[0] * shape[1] * shape[2]
-        layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
-        self.base = nn.Sequential(*layers)
+        layers = [nn.Linear(prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
+        self.base = FlatSequential(*layers)
         self.head = nn.Linear(hidden, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return _classify(self.head, self.base(x.flatten(1)))
 
-
-class CNN(nn.Module):
-    """Conv 5x5x20, pool, conv 5x5x50, pool, FC 512, FC classes. Images under 16 pixels get padding, so that they fit."""
+class CNN(HeadOnBase):
+    """Conv 5x5x20, pool, conv 5x5x50, pool, FC 512, FC classes; with padding for images under 16 pixels."""
 
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
-        padding = 2 if min(shape[1:]) < 16 else 0
-        convolutions = nn.Sequential(
-            nn.Conv2d(shape[0], 20, 5, padding=padding),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(20, 50, 5, padding=padding),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-        )
+        convolutions = nn.Sequential(*self.convolutions(image_shape(shape, "cnn")))
         with torch.no_grad():
-            features = convolutions(torch.zeros(1, *shape)).shape[1]
-        self.base = nn.Sequential(*convolutions, nn.Linear(features, 512), nn.ReLU())
+            features = convolutions.eval()(torch.zeros(1, *shape)).shape[1]
+        self.base = nn.Sequential(*convolutions.train(), nn.Linear(features, 512), nn.ReLU())
         self.head = nn.Linear(512, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return _classify(self.head, self.base(x))
+    def convolutions(self, shape: Shape) -> list[nn.Module]:
+        padding = 2 if min(shape[1:]) < 16 else 0
+        layers: list[nn.Module] = []
+        for before, after in ((shape[0], 20), (20, 50)):
+            layers += [nn.Conv2d(before, after, 5, padding=padding), *self.after_convolution(after), nn.MaxPool2d(2)]
+        return [*layers, nn.Flatten()]
+
+    def after_convolution(self, channels: int) -> list[nn.Module]:
+        return [nn.ReLU()]
 
 
-def _classify(head: nn.Module, features: Tensor) -> Tensor:
-    logits: Tensor = head(features)
-    return logits
+class BatchNormCNN(CNN):
+    """The CNN with BatchNorm after both convolutions."""
+
+    def after_convolution(self, channels: int) -> list[nn.Module]:
+        return [nn.BatchNorm2d(channels), nn.ReLU()]
+
+
+def image_shape(shape: Shape, model: str) -> Shape:
+    """`shape` if it is that of an image (channels, height, width); raises ConfigError otherwise."""
+    if len(shape) != 3:
+        raise ConfigError(f"model {model!r} needs images (channels, height, width), not samples of shape {shape}")
+    return shape

@@ -1,94 +1,150 @@
-"""A client's data and model in torch, behind the `Task` contract of numpy vectors."""
+"""A client's data and networks in torch, behind the `Task` contract of plain values."""
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from math import prod
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clients.local_sgd import Lesson, Trainer, length, one_step
-from fedsim import memory, registry
-from fedsim.algorithm import Fit
+from fedsim import peak_memory, registry
+from fedsim.algorithm import ClassStatistics, Dataset, Fit
+from fedsim.clients.objectives import Objective
+from fedsim.clients.training import (
+    BatchStep,
+    GradientHook,
+    Loss,
+    Samples,
+    Trainer,
+    load,
+    one_step,
+    part_of,
+    steps_of,
+    weights_of,
+)
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
+from fedsim.layout import BATCH_NORM, NORM, Layout, Part
+from fedsim.layout import Tensor as Entry
+from fedsim.partitions.client_data import ClientData
+from fedsim.payload import Metrics
 from fedsim.rng import stream
-from fedsim.vector import Layout, Vec
-from fedsim.vector import Tensor as Entry
-from partitions.silo import ClientData
+from fedsim.weights import Weights
 
 TEST_BATCH = 1024
+Predict = Any  # (trainer, inputs) -> output, see `payload.PersonalModel`
 
 
 class TorchTask:
-    """One client. Clients of a process share one model object: a job loads its own weights first."""
+    """One client's task. All tasks of a process share one network object, into which every call loads its weights."""
 
     def __init__(self, config: RunConfig, data: ClientData, classes: int) -> None:
         torch.set_num_threads(config.threads)
-        self.config = config
+        self.config, self.lr, self.batches_read = config, config.lr, 0
         self.device = device_of(config.device)
-        self.examples, self.read = len(data.y_train), 0
-        shape = data.x_train.shape[1:]
-        self._network = network(config, (shape[0], shape[1], shape[2]), classes, self.device)
-        self._model, self.layout = self._network.module, self._network.layout
-        self._x, self._y = self._images(data.x_train), torch.from_numpy(data.y_train).to(self.device)
-        self._x_test, self._y_test = self._images(data.x_test), torch.from_numpy(data.y_test).to(self.device)
+        self.examples = len(data.y_train)
+        self.objective: Objective = registry.find("objective", data.objective)()
+        self.labels = np.bincount(data.y_train.reshape(-1), minlength=classes) if classes else np.zeros(0, np.int64)
+        self.shape = data.x_train.shape[1:]
+        self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
+        self._network = self.network("model")
+        self.layout = self._network.layout
+        self._samples: Mapping[str, Samples] = {
+            "train": Samples(data.x_train, data.y_train, self.device),
+            "test": Samples(data.x_test, data.y_test, self.device),
+        }
 
-    def initial(self) -> Vec:
-        return self._network.initial.copy()
+    @property
+    def nbytes(self) -> int:
+        """Of the samples that it keeps in memory."""
+        return sum(samples.nbytes for samples in self._samples.values())
 
-    def initial_buffers(self) -> Vec:
-        return self._network.initial_buffers.copy()
+    def network(self, name: str) -> "Network":
+        """The run's model, or another network of its algorithm."""
+        return network(self.config, name, self.shape, self._outputs, self.device)
+
+    def initial(self, network: str = "model") -> Weights:
+        return self.network(network).initial.copy()
 
     def fit(
         self,
-        start: Vec,
+        start: Weights,
         rng: np.random.Generator,
         *,
-        buffers: Vec | None = None,
+        train: Part | None = None,
         epochs: int | None = None,
         steps: int | None = None,
-        lesson: Lesson | None = None,
+        loss: Loss | None = None,
+        gradient: GradientHook | None = None,
+        step: BatchStep | None = None,
     ) -> Fit:
-        self._load(start, buffers)
-        steps = length(self.examples, self.config, epochs) if steps is None else steps
-        trainer = Trainer(self._model, self._x, self._y, self.config, rng, self.read)
-        loss = trainer.descend(steps, lesson or one_step())
-        self.read += steps
-        return Fit(flatten(self._model.parameters()), flatten(buffers_of(self._model)), loss, steps)
+        trainer = self._trainer(self._network.module, start, rng, train)
+        steps = steps_of(self.examples, self.config, epochs) if steps is None else steps
+        mean = trainer.run(steps, step or one_step(gradient, loss))
+        self.batches_read += steps
+        after = trainer.weights()
+        return Fit(after if train is None else start.with_part(train, after.only(train)), mean, steps)
 
-    def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
-        count = len(self._y_test)
-        if count == 0:
+    def companion(self, start: Weights, network: str = "model", train: Part | None = None) -> Trainer:
+        trainer = self._trainer(copy.deepcopy(self.network(network).module), start, np.random.default_rng(0), train)
+        trainer.network.train()
+        return trainer
+
+    def evaluate(self, weights: Weights, on: Dataset = "test", predict: Predict = None) -> Metrics | None:
+        samples = self.samples(on)
+        if len(samples) == 0:
             return None
-        self._load(model, buffers)
-        self._model.eval()
-        correct = 0
+        trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
+        trainer.network.eval()
+        totals, count = dict.fromkeys(self.objective.metrics, 0.0), 0
         with torch.inference_mode():
-            for start in range(0, count, TEST_BATCH):
-                logits = self._model(self._x_test[start : start + TEST_BATCH].permute(0, 3, 1, 2))
-                correct += int((logits.argmax(1) == self._y_test[start : start + TEST_BATCH]).sum())
-        return correct / count
+            for x, y in samples.chunks(TEST_BATCH):
+                sums, measured = self.objective.measure(predict(trainer, x) if predict else trainer.network(x), y)
+                totals, count = {name: totals[name] + sums[name] for name in totals}, count + measured
+        return {name: total / count for name, total in totals.items()}
 
-    def memory(self) -> dict[str, float]:
-        """Peaks in MB since it was last asked: of this process, and of what torch took on its GPU."""
-        peaks = {"memory": memory.peak()}
-        memory.forget()
+    def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
+        trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
+        trainer.network.eval()
+        rows: list[Tensor] = []
+        labels: list[Tensor] = []
+        with torch.inference_mode():
+            for x, y in self.samples("train").chunks(TEST_BATCH):
+                features = part_of(trainer.network, "base")(x)
+                rows.append(features.flatten(1) if of == "features" else trainer.head(features).softmax(1))
+                labels.append(y)
+            values, owner = torch.cat(rows).double(), torch.cat(labels)
+            one_hot = nn.functional.one_hot(owner, self._outputs).double()
+            counts = one_hot.sum(0)
+            shares = one_hot / counts.clamp(min=1)
+            means, squares = shares.T @ values, shares.T @ values.square().sum(1)
+        found = (counts.long(), means.float(), squares.float())
+        return ClassStatistics(*(value.cpu().numpy() for value in found))
+
+    def peak_memory(self) -> dict[str, float]:
+        peaks = {"memory": peak_memory.peak()}
+        peak_memory.reset()
         if self.device.type == "cuda":
             peaks["gpu-memory"] = torch.cuda.max_memory_allocated(self.device) / 1e6
             torch.cuda.reset_peak_memory_stats(self.device)
         return peaks
 
-    def _images(self, x: Any) -> Tensor:
-        """N x C x H x W -> channels-last in memory, which is also what is fast."""
-        return torch.from_numpy(x).permute(0, 2, 3, 1).contiguous().to(self.device)
+    def _trainer(
+        self, module: nn.Module, start: Weights, rng: np.random.Generator, train: Part | None = None
+    ) -> Trainer:
+        load(module, start)
+        samples = self.samples("train")
+        return Trainer(module, samples, self.objective, self.config, self.lr, rng, train, self.batches_read)
 
-    def _load(self, model: Vec, buffers: Vec | None) -> None:
-        assign(self._model.parameters(), model)
-        if self.layout.buffers:
-            assign(buffers_of(self._model), self._network.initial_buffers if buffers is None else buffers)
+    def samples(self, name: Dataset) -> Samples:
+        """The client's own data of this name; raises ConfigError if it has none."""
+        if name not in self._samples:
+            raise ConfigError(f"this client has no {name} data. It has: {', '.join(self._samples)}")
+        return self._samples[name]
 
 
 def device_of(wanted: str) -> torch.device:
@@ -101,52 +157,46 @@ def device_of(wanted: str) -> torch.device:
     return device
 
 
-def layout_of(model: nn.Module) -> Layout:
+def layout_of(module: nn.Module) -> Layout:
     """A stage is a top-level child; its name is the part of the parameter's name before the first dot."""
+    kinds = {name: _kind(child) for name, child in module.named_modules()}
 
     def entry(name: str, tensor: Tensor) -> Entry:
-        return Entry(name, tuple(tensor.shape), name.split(".")[0])
+        return Entry(name, tuple(tensor.shape), name.split(".")[0], kinds[name.rpartition(".")[0]])
 
-    floats = [(n, b) for n, b in model.named_buffers() if b.is_floating_point()]
-    return Layout(tuple(entry(n, p) for n, p in model.named_parameters()), tuple(entry(n, b) for n, b in floats))
-
-
-def flatten(tensors: Iterator[Any]) -> Vec:
-    parts = [t.detach().reshape(-1) for t in tensors]
-    flat: Vec = torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32)
-    return flat
+    floats = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+    return Layout(tuple(entry(n, p) for n, p in module.named_parameters()), tuple(entry(n, b) for n, b in floats))
 
 
-def assign(tensors: Iterator[Any], vector: Vec) -> None:
-    """Copies the vector's parts into the tensors, in order."""
-    source, start = torch.from_numpy(np.require(vector, requirements="W")), 0
-    with torch.no_grad():
-        for tensor in tensors:
-            tensor.copy_(source[start : start + tensor.numel()].view(tensor.shape))
-            start += tensor.numel()
-
-
-def buffers_of(model: nn.Module) -> Iterator[Tensor]:
-    """BatchNorm's statistics and the like, without its counters."""
-    return (b for b in model.buffers() if b.is_floating_point())
+def _kind(module: nn.Module) -> str:
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return BATCH_NORM
+    others = (nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
+    return NORM if isinstance(module, others) else ""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A model object with the layout and the initial values of its tensors."""
+    """A network object with its layout and its initial weights."""
 
     module: nn.Module
     layout: Layout
-    initial: Vec
-    initial_buffers: Vec
+    initial: Weights
 
 
-@lru_cache(maxsize=4)
-def network(config: RunConfig, shape: tuple[int, int, int], classes: int, device: torch.device) -> Network:
-    """The run's model; its initial weights depend on the seed alone, not on the machine."""
+@lru_cache(maxsize=8)
+def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device) -> Network:
+    """A network of the run; its initial weights depend on the seed and its name alone, not on the machine."""
+    if name == "model":
+        make, key = registry.find("model", config.model), ["model"]
+    else:
+        networks = registry.find("algorithm", config.algorithm).networks
+        if name not in networks:
+            raise ConfigError(f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks)}")
+        make, key = registry.load(networks[name]), ["network", name]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(config.seed, "model").integers(2**63)))
-        module: nn.Module = registry.find("model", config.model)(shape, classes)
-    start, buffers = flatten(module.parameters()), flatten(buffers_of(module))
+        torch.manual_seed(int(stream(config.seed, *key).integers(2**63)))
+        module: nn.Module = make(shape, classes)
+    initial = weights_of(module)
     module.to(device).to(memory_format=torch.channels_last)
-    return Network(module, layout_of(module), start, buffers)
+    return Network(module, layout_of(module), initial)

@@ -1,15 +1,15 @@
-"""The agent of one machine: keeps the server's or a node's processes running, and stops all of them at once.
+"""The agent of one machine: keeps the processes of the server or of a node running, and stops all of them at once.
 
-    python -m deploy.agent start|stop|status HOME   as a process group of its own, in the background
-    python -m deploy.agent run HOME                 in the foreground, for systemd and containers
+    python -m fedsim.deploy.agent start|stop|status HOME   in the background, as a process group of its own
+    python -m fedsim.deploy.agent run HOME                 in the foreground, for systemd and containers
 
-HOME holds server.json or node.json (see `deploy.federation`), the keys it names, the logs and what must last. A process that
-ends is started again, after a pause that grows: Flower refuses a SuperNode for a minute after a crash.
+HOME is the machine's home folder: server.json or node.json (see `fedsim.deploy.machine_config`), keys, logs and state.
+A process that ends is restarted after a pause that grows, because Flower refuses a SuperNode for a minute after a crash.
 """
 
 import argparse
-import fcntl
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -17,52 +17,69 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from deploy.files import write_private
+from filelock import FileLock, Timeout
+
+from fedsim.deploy.machine_config import NODE, SERVER, NodeConfig, ServerConfig, read
 from fedsim.errors import FedsimError
+from fedsim.files import PRIVATE, write_bytes, write_text
 
-LOCK, LOG, SECRET = "agent.lock", "agent.log", "executor.secret"
-FIRST_PAUSE, LAST_PAUSE, STEADY = 1.0, 30.0, 60.0  # seconds before a restart; and after which it counts as running well
-GRACE = 10.0  # seconds to end by itself
-LOG_BYTES = 20_000_000  # a log longer than this is put aside
-QUIET = {
+LOCK, GROUP, LOG, SECRET = "agent.lock", "agent.group", "agent.log", "executor.secret"
+FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds before a restart
+STABLE = 60.0  # seconds after which the pause is the first one again
+GRACE = 10.0  # seconds that a process gets to end after SIGTERM
+LOG_BYTES = 20_000_000  # a longer log is rotated
+FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # how soon a ServerApp starts
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds until a ServerApp starts
     "PYTHONUNBUFFERED": "1",
 }
+logger = logging.getLogger(__name__)
 
 
 def commands(home: Path) -> dict[str, list[str]]:
-    """What runs on this machine, by name."""
-    bin_ = Path(sys.executable).parent
-    if (home / "server.json").exists():
-        about = json.loads((home / "server.json").read_text())
-        tls = ["--ssl-certfile", about["certificate"], "--ssl-keyfile", about["key"], "--ssl-ca-certfile", about["ca"]]
-        link = [str(bin_ / "flower-superlink"), *tls, "--enable-supernode-auth", "--isolation", "process"]
-        link += ["--database", "superlink.db", "--host", "127.0.0.1", "--port", str(about["control-port"])]
-        link += ["--fleet-api-address", f"{about['bind']}:{about['fleet-port']}"]
-        link += ["--superexec-auth-secret-file", SECRET, "--disable-runtime-dependency-installation"]
-        executor = [str(bin_ / "flower-superexec"), "--runtime-api-address", f"127.0.0.1:{about['control-port']}"]
-        executor += ["--root-certificates", about["ca"], "--superexec-auth-secret-file", SECRET]
-        return {"superlink": link, "superexec": executor}
-    about = json.loads((home / "node.json").read_text())
-    node = [sys.executable, "-P", "-m", "deploy.supernode", "--superlink", about["superlink"]]
-    node += ["--root-certificates", about["ca"], "--auth-supernode-private-key", about["key"]]
-    node += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(about["port"])]
-    node += ["--superexec-auth-secret-file", SECRET, "--node-config", _pairs(_rooted(about["config"], home))]
-    executor = [sys.executable, "-P", "-m", "deploy.executor", f"127.0.0.1:{about['port']}", SECRET]
-    return {"supernode": node, "executor": executor}
+    """The processes of this machine: name -> command."""
+    config = read(home)
+    return _server_commands(config) if isinstance(config, ServerConfig) else _node_commands(config, home)
+
+
+def _server_commands(config: ServerConfig) -> dict[str, list[str]]:
+    scripts, ca = Path(sys.executable).parent, str(config.ca)
+    superlink = [str(scripts / "flower-superlink"), "--enable-supernode-auth", "--isolation", "process"]
+    superlink += ["--ssl-certfile", str(config.certificate), "--ssl-keyfile", str(config.key), "--ssl-ca-certfile", ca]
+    superlink += ["--database", "superlink.db", "--host", "127.0.0.1", "--port", str(config.control_port)]
+    superlink += ["--fleet-api-address", f"{config.bind or '0.0.0.0'}:{config.fleet_port}"]
+    superlink += ["--superexec-auth-secret-file", SECRET, "--disable-runtime-dependency-installation"]
+    superexec = [str(scripts / "flower-superexec"), "--runtime-api-address", f"127.0.0.1:{config.control_port}"]
+    superexec += ["--root-certificates", ca, "--superexec-auth-secret-file", SECRET]
+    return {"superlink": superlink, "superexec": superexec}
+
+
+def _node_commands(config: NodeConfig, home: Path) -> dict[str, list[str]]:
+    supernode = [sys.executable, "-P", "-m", "fedsim.deploy.supernode", "--superlink", config.superlink]
+    supernode += ["--root-certificates", str(config.ca), "--auth-supernode-private-key", str(config.key)]
+    supernode += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(config.port)]
+    supernode += ["--superexec-auth-secret-file", SECRET, "--node-config", _node_config_option(config.config, home)]
+    executor = [sys.executable, "-P", "-m", "fedsim.deploy.executor", f"127.0.0.1:{config.port}", SECRET]
+    return {"supernode": supernode, "executor": executor}
+
+
+def _node_config_option(config: Mapping[str, Any], home: Path) -> str:
+    """The value of `--node-config`. The state folder becomes absolute, because a ClientApp may run in any folder."""
+    values = {**config, "state-dir": str(home / str(config["state-dir"]))} if "state-dir" in config else config
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 @dataclass
-class Child:
-    """One process that has to run."""
+class ManagedProcess:
+    """A process that is started again whenever it ends."""
 
     name: str
     command: list[str]
@@ -70,24 +87,25 @@ class Child:
     environment: dict[str, str]
     process: "subprocess.Popen[bytes] | None" = None
     started: float = 0.0
-    due: float = 0.0  # when to start it next
+    next_start: float = 0.0
     pause: float = field(default=FIRST_PAUSE)
 
     @property
     def log(self) -> Path:
         return self.home / f"{self.name}.log"
 
-    def tend(self) -> None:
+    def keep_running(self) -> None:
+        """Starts the process if it is due; to be called again and again."""
         now = time.monotonic()
-        _put_aside(self.log)
+        _rotate(self.log)
         if self.process is not None and self.process.poll() is None:
             return
         if self.process is not None:
-            self.pause = FIRST_PAUSE if now - self.started > STEADY else min(2 * self.pause, LAST_PAUSE)
-            self.due = now + self.pause
-            _say(f"{self.name} ended with {self.process.returncode}; starting it again in {self.pause:.0f} s")
+            self.pause = FIRST_PAUSE if now - self.started > STABLE else min(2 * self.pause, LAST_PAUSE)
+            self.next_start = now + self.pause
+            logger.info("%s ended with %s; restart in %.0f s", self.name, self.process.returncode, self.pause)
             self.process = None
-        if now >= self.due:
+        if now >= self.next_start:
             self._start(now)
 
     def _start(self, now: float) -> None:
@@ -96,38 +114,38 @@ class Child:
                 self.command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.started = now
-        _say(f"{self.name} started, process {self.process.pid}")
+        logger.info("%s started, process %s", self.name, self.process.pid)
 
 
 def run(home: Path) -> int:
-    """Tends the processes until it is told to end."""
-    with _alone(home):
+    """Keeps the processes running until SIGTERM or SIGINT, or until the home folder is removed."""
+    with _only_agent(home):
         if not (home / SECRET).exists():
-            write_private(home / SECRET, secrets.token_bytes(32))
+            write_bytes(home / SECRET, secrets.token_bytes(32), PRIVATE)
         (home / "flwr").mkdir(exist_ok=True)
         environment = _environment(home)
-        children = [Child(name, command, home, environment) for name, command in commands(home).items()]
-        if missing := [child.command[0] for child in children if not Path(child.command[0]).exists()]:
-            raise FedsimError(f"{missing[0]} is not there: install flwr in the environment of {sys.executable} again")
-        ending: list[int] = []
-        for sign in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(sign, lambda number, frame: ending.append(number))
-        while not ending and home.exists():  # whoever lost its home serves nobody
-            for child in children:
-                child.tend()
+        managed = [ManagedProcess(name, command, home, environment) for name, command in commands(home).items()]
+        if missing := [each.command[0] for each in managed if not Path(each.command[0]).exists()]:
+            raise FedsimError(f"{missing[0]} is missing: install flwr again in the environment of {sys.executable}")
+        received: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: received.append(number))
+        while not received and home.exists():
+            for each in managed:
+                each.keep_running()
             time.sleep(0.1)
-        _end([child.process for child in children if child.process is not None])
-        _say("ended")
+        _terminate([each.process for each in managed if each.process is not None])
+        logger.info("ended")
     return 0
 
 
 def start(home: Path) -> str:
-    """Leaves an agent behind in a session of its own."""
+    """Starts an agent in the background, in a session of its own; returns what was done."""
     if running(home) is not None:
         return "already running"
     with (home / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deploy.agent", "run", str(home)],
+            [sys.executable, "-P", "-m", "fedsim.deploy.agent", "run", str(home)],
             cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -137,53 +155,52 @@ def start(home: Path) -> str:
     deadline = time.monotonic() + GRACE
     while running(home) is None:
         if process.poll() is not None or time.monotonic() > deadline:
-            last = ((home / LOG).read_text().strip() or "it said nothing").splitlines()[-1]
+            last = ((home / LOG).read_text().strip() or "its log is empty").splitlines()[-1]
             raise FedsimError(f"the agent did not start: {last}. See {home / LOG}")
         time.sleep(0.05)
     return "started"
 
 
 def stop(home: Path) -> str:
-    """Ends the agent's whole process group, and what is left of one whose agent was killed."""
+    """Ends the agent's process group, also the processes of an agent that was killed; returns what was done."""
     group = running(home)
     orphaned = group is None
     if group is None:
         group = _last_group(home)
     if group is None:
         return "was not running"
-    # An agent ends its processes itself: a second signal would cut their goodbye short.
-    end = os.killpg if orphaned else os.kill
-    for kill, sign, patience in ((end, signal.SIGTERM, 2 * GRACE), (os.killpg, signal.SIGKILL, GRACE)):
+    # The agent terminates its processes itself; a second SIGTERM would make them skip their own shutdown.
+    terminate = os.killpg if orphaned else os.kill
+    for kill, number, patience in ((terminate, signal.SIGTERM, 2 * GRACE), (os.killpg, signal.SIGKILL, GRACE)):
         with suppress(ProcessLookupError):
-            kill(group, sign)
-        if _gone(group, patience):
+            kill(group, number)
+        if _await_end(group, patience):
             break
-    (home / LOCK).write_text("")
+    (home / GROUP).unlink(missing_ok=True)
     return "stopped what was left" if orphaned else "stopped"
 
 
 def running(home: Path) -> int | None:
-    """The process group of the agent that holds this home, if one does."""
-    try:
-        with (home / LOCK).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-    except FileNotFoundError:
+    """The process group of the agent that runs in this home folder; None if there is none."""
+    if not (home / LOCK).exists():
         return None
-    except BlockingIOError:
+    try:
+        with FileLock(home / LOCK, blocking=False):
+            return None
+    except Timeout:
         return _last_group(home)
 
 
 def _last_group(home: Path) -> int | None:
-    """The group that was written down last, as long as a process of it is there that works for this home."""
+    """The process group of the last agent, if one of its processes still runs in this home folder."""
     try:
-        group = int((home / LOCK).read_text() or 0)
+        group = int((home / GROUP).read_text())
     except (OSError, ValueError):
         return None
-    return group if group and any(_works_for(home, member) for member in _members(group)) else None
+    return group if any(_runs_in(home, member) for member in _group_members(group)) else None
 
 
-def _members(group: int) -> list[int]:
+def _group_members(group: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -195,42 +212,33 @@ def _members(group: int) -> list[int]:
     return found
 
 
-def _works_for(home: Path, process: int) -> bool:
-    """Numbers of processes are used again: only what runs in our home is ours."""
+def _runs_in(home: Path, process: int) -> bool:
+    """Whether a process works in this folder: process numbers are reused, so the number alone proves nothing."""
     try:
         return Path(f"/proc/{process}/cwd").resolve() == home.resolve()
     except OSError:
         return False
 
 
-class _alone:
-    """One agent per home: the system frees the lock of one that dies."""
-
-    def __init__(self, home: Path) -> None:
-        self._path = home / LOCK
-
-    def __enter__(self) -> None:
-        self._file: IO[str] = self._path.open("a")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FedsimError(f"an agent is running in {self._path.parent} already") from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpgrp()))
-        self._file.flush()
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
+@contextmanager
+def _only_agent(home: Path) -> Iterator[None]:
+    """Holds the lock of the home folder, which the system frees when the process ends, and writes the process group."""
+    try:
+        with FileLock(home / LOCK, timeout=1):  # `running` holds it for a moment
+            write_text(home / GROUP, str(os.getpgrp()))
+            yield
+    except Timeout:
+        raise FedsimError(f"an agent is already running in {home}") from None
 
 
-def _put_aside(log: Path) -> None:
-    """A process appends to its log for as long as it runs: the log is copied, then cut."""
+def _rotate(log: Path) -> None:
+    """Copies a long log and empties it: its process keeps the file open and appends."""
     if log.exists() and log.stat().st_size > LOG_BYTES:
         shutil.copyfile(log, log.with_suffix(".log.1"))
         os.truncate(log, 0)
 
 
-def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+def _terminate(processes: "list[subprocess.Popen[bytes]]") -> None:
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + GRACE
@@ -241,9 +249,10 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
             process.kill()
 
 
-def _gone(group: int, patience: float) -> bool:
+def _await_end(group: int, patience: float) -> bool:
+    """Whether every process of the group ended within `patience` seconds."""
     deadline = time.monotonic() + patience
-    while _members(group):
+    while _group_members(group):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.1)
@@ -252,36 +261,26 @@ def _gone(group: int, patience: float) -> bool:
 
 def _environment(home: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home / "flwr")}
-    about = home / "node.json"
-    gpu = json.loads(about.read_text()).get("gpu", "") if about.exists() else ""
-    return {**environment, "CUDA_VISIBLE_DEVICES": gpu} if gpu else environment
-
-
-def _rooted(config: dict[str, Any], home: Path) -> dict[str, Any]:
-    """The state folder is one of the home's, wherever the ClientApp runs."""
-    return {**config, "state-dir": str(home / str(config["state-dir"]))} if "state-dir" in config else config
-
-
-def _pairs(config: dict[str, Any]) -> str:
-    return " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)
+    environment = {**os.environ, **FLOWER_ENVIRONMENT, "PATH": path, "FLWR_HOME": str(home / "flwr")}
+    config = read(home)
+    if isinstance(config, NodeConfig) and config.gpu:
+        environment["CUDA_VISIBLE_DEVICES"] = config.gpu
+    return environment
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="deploy.agent")
+    parser = argparse.ArgumentParser(prog="fedsim.deploy.agent")
     parser.add_argument("verb", choices=("start", "stop", "status", "run"))
     parser.add_argument("home", type=Path, nargs="?", default=Path())
     args = parser.parse_args()
     home = args.home.resolve()
-    if not any((home / name).exists() for name in ("server.json", "node.json")) and args.verb != "stop":
-        print(f"{home} holds neither server.json nor node.json: run `fedsim deploy up`", file=sys.stderr)
+    if not any((home / name).exists() for name in (SERVER, NODE)) and args.verb != "stop":
+        print(f"{home} holds neither {SERVER} nor {NODE}: run `fedsim deploy up`", file=sys.stderr)
         return 2
     try:
         if args.verb == "run":
+            form, dates = "%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"
+            logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, datefmt=dates)
             return run(home)
         if args.verb == "status":
             print("running" if running(home) is not None else "not running")

@@ -1,19 +1,19 @@
-"""Everything `fedsim doctor` looks at, for this machine alone or for its part in a federation."""
+"""All checks of `fedsim doctor`: of a machine's part in a federation, or of this machine whatever it is to be used for."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from deploy import home as homes
-from deploy.checks import certificates, data, machine, network, software
-from deploy.finding import Finding, problem
-from deploy.home import Node, Server
+from fedsim.deploy import machine_config
+from fedsim.deploy.checks import certificates, data, machine, network, software
+from fedsim.deploy.finding import Finding, problem
+from fedsim.deploy.machine_config import NodeConfig, ServerConfig
 from fedsim.errors import ConfigError
 
-PORTS = (8000, 9092, 9094)  # Flower's usual ones: control, fleet, SuperNode
-LOOPBACK = "127.0.0.1"  # where processes of one machine talk
+PORTS = (8000, 9092, 9094)  # Flower's defaults: Control API, Fleet API, SuperNode
+LOOPBACK = "127.0.0.1"
 
 
-def examine(
+def check_home(
     home: Path,
     *,
     reference: float | None = None,
@@ -21,31 +21,31 @@ def examine(
     running: bool = False,
     reach: bool = False,
 ) -> list[Finding]:
-    """What the installation in `home` implies.
+    """Checks everything that server.json or node.json in `home` asks for.
 
-    reference  the federation's time, `here` this machine's own at the same moment (now if not told)
-    running    it runs already: its ports are taken by itself
+    reference  the federation's time (Unix); `here`: this machine's time at the same moment, now if not given
+    running    its processes run, so its ports need not be free
     reach      also connect to the server
     """
-    home = home.absolute()  # every line names its paths in full
+    home = home.absolute()  # findings name full paths
     try:
-        found = homes.read(home)
+        config = machine_config.read(home)
     except ConfigError as error:
         return [problem(f"home {home}", str(error), "set this machine up with `fedsim deploy up`")]
-    findings = [software.python(), *software.exactly(found.versions)]
+    findings = [software.python(), *software.exact_versions(config.versions)]
     if reference is not None:
         findings.append(machine.clock(reference, here))
-    part = _node(found, home) if isinstance(found, Node) else _server(found, home)
-    findings += [*part, certificates.authority(found.ca)]
+    findings += _node(config, home) if isinstance(config, NodeConfig) else _server(config, home)
+    findings.append(certificates.ca_certificate(config.ca))
     if not running:
-        findings += _ports(found)
+        findings += _ports(config)
     if reach:
-        address = found.superlink if isinstance(found, Node) else f"{found.host}:{found.fleet_port}"
-        findings.append(network.reachable(address, found.ca))
+        address = config.superlink if isinstance(config, NodeConfig) else f"{config.host}:{config.fleet_port}"
+        findings.append(network.reachable(address, config.ca))
     return findings
 
 
-def survey(
+def check_machine(
     *,
     reference: float | None = None,
     here: float | None = None,
@@ -55,51 +55,51 @@ def survey(
     ca: Path | None = None,
     deep: bool = False,
 ) -> list[Finding]:
-    """This machine, whatever it is to be used for."""
+    """Checks this machine: packages, GPUs, disks, datasets, ports; `deep`: also whether Ray starts."""
     findings = [
         software.python(),
         *software.packages(),
         machine.gpus(),
-        machine.disk("cache", data.cache()),
+        machine.disk("cache", data.cache_folder()),
         machine.disk("run folders", Path("runs")),
-        data.root(data_root),
-        *(network.free("port", port, taken="warning") for port in ports),
+        data.datasets(data_root),
+        *(network.free_port("port", port, taken="warning") for port in ports),
     ]
     if deep:
         findings.append(machine.ray())
     if reference is not None:
         findings.append(machine.clock(reference, here))
     if ca is not None:
-        findings.append(certificates.authority(ca))
+        findings.append(certificates.ca_certificate(ca))
     if reach:
         findings.append(network.reachable(reach, ca))
     return findings
 
 
-def _node(node: Node, home: Path) -> Iterator[Finding]:
+def _node(config: NodeConfig, home: Path) -> Iterator[Finding]:
     yield from (finding for finding in software.packages() if finding.level != "ok")
-    yield data.identity(node.config, home / homes.NODE)
-    if "data" in node.config:
-        yield data.own(home / str(node.config["data"]))
+    yield data.partition_id(config.config, home / machine_config.NODE)
+    if "data" in config.config:
+        yield data.own_data(home / str(config.config["data"]))
     else:
-        yield data.root()
-    yield machine.gpus(str(node.config.get("device", "auto")), node.gpu)
-    yield machine.disk("cache", data.cache())
-    yield machine.disk("state", home / str(node.config.get("state-dir", "")))
-    yield certificates.private_key(node.key, of_node=True)
+        yield data.datasets()
+    yield machine.gpus(str(config.config.get("device", "auto")), config.gpu)
+    yield machine.disk("cache", data.cache_folder())
+    yield machine.disk("state", home / str(config.config.get("state-dir", "")))
+    yield certificates.private_key(config.key, of_node=True)
 
 
-def _server(server: Server, home: Path) -> Iterator[Finding]:
-    yield network.local(server.host)
+def _server(config: ServerConfig, home: Path) -> Iterator[Finding]:
+    yield network.own_address(config.host)
     yield machine.disk("state", home)
-    yield certificates.private_key(server.key)
-    yield from certificates.certificate(server.certificate, server.key, server.ca, server.host)
+    yield certificates.private_key(config.key)
+    yield from certificates.server_certificate(config.certificate, config.key, config.ca, config.host)
 
 
-def _ports(found: Node | Server) -> list[Finding]:
-    if isinstance(found, Node):
-        return [network.free("port", found.port, LOOPBACK)]
+def _ports(config: NodeConfig | ServerConfig) -> list[Finding]:
+    if isinstance(config, NodeConfig):
+        return [network.free_port("port", config.port, LOOPBACK)]
     return [
-        network.free("fleet-port", found.fleet_port, found.bind),
-        network.free("control-port", found.control_port, LOOPBACK),
+        network.free_port("fleet-port", config.fleet_port, config.bind),
+        network.free_port("control-port", config.control_port, LOOPBACK),
     ]

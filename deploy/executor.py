@@ -1,8 +1,10 @@
-"""Runs the ClientApp of one SuperNode: a warm process that forks for every message.
+"""Runs the ClientApp of one SuperNode: a process that has loaded torch already and forks for every message.
 
-Flower's own SuperExec starts a new interpreter for each message, which loads torch for seconds before it works for
-milliseconds. This one has loaded Flower and torch already; every message still gets a process of its own, made by fork, so
-that a crash, a leak or a GPU context lasts no longer than one message. The app's code comes with the run as usual.
+    python -m fedsim.deploy.executor ADDRESS SECRET_FILE
+
+Flower's own SuperExec starts a new interpreter for each message, which loads torch for seconds and then works for
+milliseconds. Here every message still gets a process of its own, so that a crash, a memory leak or a GPU context ends with
+it.
 """
 
 import os
@@ -12,51 +14,42 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
-from flwr.supercore.retry import make_simple_http_retry_invoker
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.superexec.run_superexec import _SUPEREXEC_AUTH_METHODS
-from flwr.supernode.runtime.run_clientapp import run_clientapp
+from fedsim.allocator import keep_freed_memory
+from fedsim.flower.client_app_tasks import TaskQueue, run_client_app
+from fedsim.flower.object_pull import retry_sooner
+from fedsim.transport.polling import Polling
 
-from fedsim.haste import ask_sooner
-from fedsim.pauses import Pauses
-
-# What most jobs need, loaded before the forks; nothing of it touches a GPU.
-WARM = ("torch", "fedsim.client_app", "clients.task", "clients.local_sgd", "partitions.silo", "strategies.fedavg")
+# What most jobs need, loaded before the first fork; none of it initializes a GPU.
+PRELOADED = (
+    "torch",
+    "fedsim.client.app",
+    "fedsim.clients.task",
+    "fedsim.clients.local_sgd",
+    "fedsim.partitions.client_data",
+    "fedsim.strategies.fedavg",
+)
 
 
 def serve(address: str, secret: bytes) -> None:
-    """Takes tasks from the SuperNode at `address`, for ever."""
-    client = RuntimeHttpClient.from_server_address(
-        server_address=address,
-        insecure=True,  # on this machine's loopback
-        root_certificates=None,
-        interceptors=[
-            RuntimeVersionHttpInterceptor(component_name="SuperExec"),
-            SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_SUPEREXEC_AUTH_METHODS),
-        ],
-        retry_invoker=make_simple_http_retry_invoker(),
-    )
-    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that ended need no farewell
-    pauses = Pauses(shortest=0.05, longest=1.0)
+    """Takes tasks from the SuperNode at `address` until the process is ended."""
+    tasks = TaskQueue(address, secret)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel removes children that ended
+    polling = Polling(shortest=0.05, longest=1.0)
     while True:
-        found = client.AcquireTask(request)
-        if found.HasField("task") and found.token:
-            launch(address, found.token)
-            pauses.worked()
-        pauses.sleep()
+        if token := tasks.acquire():
+            run_in_child(address, token)
+            polling.worked()
+        polling.sleep()
 
 
-def launch(address: str, token: str) -> None:
+def run_in_child(address: str, token: str) -> None:
+    """Forks a process that runs the ClientApp for one task; returns at once in the parent."""
     if os.fork():
         return
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     code = 1
     try:
-        run_clientapp(runtime_api_address=address, token=token, insecure=True, parent_pid=os.getppid())
+        run_client_app(address, token)
     except SystemExit as ended:
         code = int(ended.code or 0)
     except BaseException:
@@ -64,11 +57,12 @@ def launch(address: str, token: str) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # the parent's connections are not ours to close
+        os._exit(code)  # without closing the connections that the parent still uses
 
 
 if __name__ == "__main__":
-    ask_sooner()
-    for module in WARM:
+    keep_freed_memory()
+    retry_sooner()
+    for module in PRELOADED:
         import_module(module)
     serve(sys.argv[1], Path(sys.argv[2]).read_bytes())

@@ -1,8 +1,7 @@
-"""What an operator does with a federation: bring it up, look at it, run on it, read its logs, take it down.
+"""What an operator does with a federation: bring it up, inspect it, run on it, read its logs, take it down.
 
-Every machine has a home folder. `up` puts there what it needs and nothing else: the server gets its certificate and key, a
-node its own key, everyone the authority's certificate, and a server.json or node.json that says what to run. The agent on
-each machine does the rest (see `deploy.agent`).
+`up` copies to the home folder of each machine what it needs (see `fedsim.deploy.machine_files`) and starts the agent there,
+which keeps the processes of that machine running (see `fedsim.deploy.agent`).
 """
 
 import hashlib
@@ -13,19 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deploy import belongings, former, pki
-from deploy.belongings import PACKAGES
-from deploy.bundle import bundle
-from deploy.hosts import Host
-from deploy.install import build_wheel, install
-from deploy.inventory import Inventory
 from fedsim.config import RunConfig
+from fedsim.deploy import machine_files, pki, previous_inventory
+from fedsim.deploy.hosts import Host
+from fedsim.deploy.install import build_wheel, install
+from fedsim.deploy.inventory import Inventory
+from fedsim.deploy.machine_files import PACKAGES
 from fedsim.errors import FedsimError, unknown
+from fedsim.flower.app_bundle import app_bundle
 
 T = TypeVar("T")
-Say = Callable[[str], None]
-AT_ONCE = 16  # machines talked to at the same time
+Report = Callable[[str], None]  # takes a line for the user
+AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_PATIENCE = 120.0  # seconds for the nodes to come online
+AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"  # modules that run on the machines
+
+# Python code and shell scripts that run on the machines.
 VERSIONS = (
     "import json; from importlib.metadata import version, PackageNotFoundError\n"
     "def of(name):\n"
@@ -33,207 +35,225 @@ VERSIONS = (
     "    except PackageNotFoundError: return None\n"
     f"print(json.dumps({{name: of(name) for name in {PACKAGES!r}}}))"
 )
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10).close()"
+DIGESTS = (
+    "import hashlib, json, pathlib, sys\n"
+    "paths = [pathlib.Path(name) for name in sys.argv[1:]]\n"
+    "print(json.dumps({str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p.exists()}))"
+)
+IS_FOLDER = 'test -d "$0" && echo yes || true'
+PURGE = (
+    "if test -e server.json || test -e node.json; then "
+    'rm -rf -- "$0"; else echo "$0 is not a home folder of fedsim" >&2; exit 1; fi'
+)
+
+# In the output of a run.
+SERVER_APP_RAISED = "ServerApp raised an exception"
+FLOWER_MESSAGES = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
 
 
 class Federation:
-    """The machines of an inventory, and what is done on them."""
+    """The machines of an inventory; `report` takes what the user should read, line by line."""
 
-    def __init__(self, inventory: Inventory, say: Say = print) -> None:
-        self.inventory, self.say = inventory, say
+    def __init__(self, inventory: Inventory, report: Report = print) -> None:
+        self.inventory, self.report = inventory, report
         self.server = Host(inventory, "server", inventory.server)
         self.nodes = {node.name: Host(inventory, node.name, node) for node in inventory.nodes}
-        self.everyone = [self.server, *self.nodes.values()]
+        self.hosts = [self.server, *self.nodes.values()]
 
     # Up and down
 
     def up(self, install: bool = False) -> None:
-        """Idempotent: what runs as it should is left alone, what changed is started again."""
-        self._check_keys()
+        """Starts what does not run and restarts what changed, then waits until every node is online."""
+        pki.check_complete(self.inventory.secrets, self.nodes)
         if install:
             self._install()
-        self._same_versions()
-        self._stop_former()
-        changed = self._furnish()
-        self._refuse_problems(self.everyone)
+        self._check_versions()
+        self._stop_removed_hosts()
+        changed = self._copy_files()
+        self._check_hosts(self.hosts)
         self._start(self.server, self.server in changed)
-        self._desk("ready")
-        self._register()
-        self._refuse_unreachable()
-        self._each(lambda host: self._start(host, host in changed), self.nodes.values())
+        self._control("ready")
+        self._register_keys()
+        self._check_reachable()
+        self._on_each(lambda host: self._start(host, host in changed), self.nodes.values())
         self._await_online()
 
     def down(self, purge: bool = False) -> None:
-        """Nodes first, so that they say goodbye to a server that is there; one that cannot be reached keeps nobody."""
+        """Stops every machine, the server last; raises FedsimError at the end if one of them could not be stopped.
 
-        def end(host: Host) -> str | None:
+        `purge` also removes the home folders.
+        """
+
+        def stop(host: Host) -> str | None:
             try:
-                if not self._furnished(host):
-                    self.say(f"{host.name}: there is nothing to stop")
+                if not self._is_set_up(host):
+                    self.report(f"{host.name}: there is nothing to stop")
                     return None
-                self.say(f"{host.name}: {host.module('deploy.agent', 'stop', '.').strip()}")
+                self.report(f"{host.name}: {host.run_module(AGENT, 'stop', '.').strip()}")
                 if purge:
                     host.run("sh", "-c", PURGE, host.home)
-                    self.say(f"{host.name}: {host.home} is gone")
+                    self.report(f"{host.name}: {host.home} is removed")
             except FedsimError as error:
                 return str(error)
             return None
 
         self._stop_runs()
-        ended = [*self._each(end, [*former.former(self.inventory), *self.nodes.values()]), end(self.server)]
-        if problems := [problem for problem in ended if problem]:
+        nodes = [*previous_inventory.removed_hosts(self.inventory), *self.nodes.values()]
+        results = [*self._on_each(stop, nodes), stop(self.server)]
+        if problems := [problem for problem in results if problem]:
             raise FedsimError("not everything could be stopped\n" + "\n".join(problems))
-        former.forget(self.inventory)
+        previous_inventory.delete(self.inventory)
 
     def _stop_runs(self) -> None:
-        """So that whoever waits for a run learns at once that it ended."""
+        """A `fedsim deploy run` that waits for a run learns at once that it was stopped."""
         try:
             current = [run["id"] for run in self.runs() if not run["status"].startswith("finished")]
-            for number in current:
-                self._desk("stop", number)
-                self.say(f"server: the run {number} is stopped; `fedsim deploy run --resume RUN` goes on with it later")
+            for run in current:
+                self._control("stop", run)
+                self.report(f"server: the run {run} is stopped; `fedsim deploy run --resume RUN` goes on with it later")
         except FedsimError:
-            return  # no server, no runs
+            return  # without a server there are no runs
 
-    # Looking
+    # Status
 
-    def nodes_online(self) -> dict[str, Any]:
-        return {node["name"]: node for node in self._desk("nodes")}
+    def registered_nodes(self) -> dict[str, Any]:
+        """What the SuperLink knows of each node, by name: status, online-since, last-seen."""
+        return {node["name"]: node for node in self._control("nodes")}
 
     def runs(self) -> list[Any]:
-        return self._desk("runs")
+        return self._control("runs")
 
     def agents(self) -> dict[str, str]:
-        """What each machine says of its processes, or why it does not."""
+        """By machine: "running", "not running", "not set up", or why the machine could not be asked."""
 
-        def ask(host: Host) -> str:
+        def state(host: Host) -> str:
             try:
-                return ("running" if self._runs(host) else "not running") if self._furnished(host) else "not set up"
+                if not self._is_set_up(host):
+                    return "not set up"
+                return "running" if self._is_running(host) else "not running"
             except FedsimError as error:
                 return str(error)
 
-        return dict(zip((h.name for h in self.everyone), self._each(ask, self.everyone), strict=True))
+        return dict(zip((host.name for host in self.hosts), self._on_each(state, self.hosts), strict=True))
 
-    def examine(self, hosts: Iterable[Host], *options: str) -> dict[str, list[Any]]:
-        """What the doctor finds on these machines. Clocks are compared with ours, ports of what runs are taken."""
+    def doctor(self, hosts: Iterable[Host], *options: str) -> dict[str, list[Any]]:
+        """What `fedsim doctor --home` finds on these machines, by name; their clocks are compared with this machine's."""
 
-        def visit(host: Host) -> list[Any]:
-            about = ["--home", ".", "--json", "--now", f"{time.time():.3f}"]
-            about += ["--running"] if self._runs(host) else []
-            told = host.module("fedsim.cli", "doctor", *about, *options, fine=(0, 1))
+        def examine(host: Host) -> list[Any]:
+            running = ["--running"] if self._is_running(host) else []
+            arguments = ["--home", ".", "--json", *running, "--now", f"{time.time():.3f}"]  # taken last: it ages
+            output = host.run_module("fedsim.cli", "doctor", *arguments, *options, exit_codes=(0, 1))
             try:
-                found: list[Any] = json.loads(told)
+                found: list[Any] = json.loads(output)
             except ValueError:
                 raise FedsimError(
-                    f"{host.name}: the doctor fell ill: run `fedsim doctor --home {host.home}` there"
+                    f"{host.name}: `fedsim doctor` failed: run `fedsim doctor --home {host.home}` there"
                 ) from None
             return found
 
-        visited = list(hosts)
-        return dict(zip((host.name for host in visited), self._each(visit, visited), strict=True))
+        examined = list(hosts)
+        return dict(zip((host.name for host in examined), self._on_each(examine, examined), strict=True))
 
     def logs(self, name: str, lines: int, follow: bool) -> Iterator[str]:
-        hosts = {host.name: host for host in self.everyone}
+        """The last lines of every log of one machine; `follow`: and those that come."""
+        hosts = {host.name: host for host in self.hosts}
         if name not in hosts:
             unknown("node", name, hosts)
-        if not self._furnished(hosts[name]):
+        if not self._is_set_up(hosts[name]):
             raise FedsimError(f"{name}: it is not set up: run `fedsim deploy up`")
-        with hosts[name].stream("sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log") as said:
-            yield from said
+        with hosts[name].stream("sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log") as output:
+            yield from output
 
     # Runs
 
-    def run(self, config: RunConfig, folder: Path, tell: Say | None = None) -> str:
-        """From start to end; the run folder lies in `folder` then, whatever came of the run. Returns Flower's status.
+    def run(self, config: RunConfig, folder: Path, output: Report | None = None) -> str:
+        """Runs a configuration to its end and fetches the run folder into `folder`, also if the run failed.
 
-        `tell` takes what the ServerApp prints.
+        `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ...
         """
-        there = self.place_of(folder)
-        order = bundle(config.replace(out=there, clients=len(self.nodes)))
-        (number,) = json.loads(f"[{self.server.module('deploy.office', 'start', stdin=order)}]")
+        remote = self.run_folder(folder)
+        bundle = app_bundle(config.replace(out=remote, clients=len(self.nodes)))
+        (run,) = json.loads(f"[{self.server.run_module(CONTROL, 'start', stdin=bundle)}]")
         try:
-            return self._follow(number, tell or self.say)
+            return self._follow(run, output or self.report)
         except KeyboardInterrupt:
-            self._desk("stop", number)
+            self._control("stop", run)
             raise
         finally:
-            if self.inventory.server.remote and self._is_folder(self.server, there):
-                self.server.fetch(there, folder)
+            if self.inventory.server.remote and self._is_folder(self.server, remote):
+                self.server.fetch(remote, folder)
 
-    def place_of(self, folder: Path) -> str:
-        """Where the server keeps the run of this folder; the same one when the run is resumed."""
+    def run_folder(self, folder: Path) -> str:
+        """The run folder on the server for the run folder `folder` here; a resumed run gets the same one."""
         path = str(folder.resolve())
         if not self.inventory.server.remote:
             return path
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
 
-    def _follow(self, number: str, tell: Say) -> str:
+    def _follow(self, run: str, output: Report) -> str:
         status, traceback = "unknown", list[str]()
-        with self.server.stream(self.server.python, "-P", "-m", "deploy.office", "follow", number) as lines:
-            for line in lines:
-                said = json.loads(line)
-                if isinstance(said, dict):
-                    status = said["status"]
-                elif RAISED in said or traceback:
-                    traceback.append(said)
-                elif worth_saying(said):
-                    tell(said)
-        if not any("fedsim.errors." in line for line in traceback):  # those are told in a line, by the status
+        with self.server.stream(self.server.python, "-P", "-m", CONTROL, "follow", run) as lines:
+            for line in map(json.loads, lines):
+                if isinstance(line, dict):
+                    status = line["status"]
+                elif SERVER_APP_RAISED in line or traceback:
+                    traceback.append(line)
+                elif is_for_user(line):
+                    output(line)
+        if not any("fedsim.errors." in line for line in traceback):  # the status holds their message already
             for line in traceback:
-                tell(line)
+                output(line)
         return status
 
     # Steps of `up`
 
-    def _check_keys(self) -> None:
-        pki.check_complete(self.inventory.secrets, self.nodes)
-
-    def _same_versions(self) -> None:
-        ours = belongings.versions()
+    def _check_versions(self) -> None:
+        here = machine_files.versions()
 
         def check(host: Host) -> str | None:
-            theirs = json.loads(host.code(VERSIONS, inside=False))
-            wrong = [f"{p} {theirs[p] or 'missing'} (here: {ours[p]})" for p in PACKAGES if theirs[p] != ours[p]]
-            return (
-                f"{host.name}: {' and '.join(wrong)}; `fedsim deploy up --install` installs the same" if wrong else None
-            )
+            there = json.loads(host.run_code(VERSIONS, in_home=False))
+            wrong = [f"{p} {there[p] or 'missing'} (here: {here[p]})" for p in PACKAGES if there[p] != here[p]]
+            remedy = "`fedsim deploy up --install` installs the same"
+            return f"{host.name}: {' and '.join(wrong)}; {remedy}" if wrong else None
 
-        if problems := [p for p in self._each(check, self.everyone) if p]:
+        if problems := [problem for problem in self._on_each(check, self.hosts) if problem]:
             raise FedsimError("not the same versions everywhere\n" + "\n".join(problems))
 
-    def _stop_former(self) -> None:
-        """Where the last `up` started something that the inventory no longer has."""
-        for host in former.former(self.inventory):
+    def _stop_removed_hosts(self) -> None:
+        """Stops what the last `up` started on machines that are no longer in the inventory."""
+        for host in previous_inventory.removed_hosts(self.inventory):
             try:
-                if self._furnished(host) and self._runs(host):
-                    host.module("deploy.agent", "stop", ".")
-                    self.say(f"{host.name}: stopped, it is no longer in the inventory; {host.home} stays there")
+                if self._is_set_up(host) and self._is_running(host):
+                    host.run_module(AGENT, "stop", ".")
+                    self.report(f"{host.name}: stopped, it is no longer in the inventory; {host.home} is kept")
             except FedsimError as error:
-                self.say(f"{error}. It is no longer in the inventory, but may go on there")
-        former.remember(self.inventory)
+                self.report(f"{error}. It is no longer in the inventory, but its processes may still run there")
+        previous_inventory.save(self.inventory)
 
-    def _furnish(self) -> set[Host]:
-        """Files to each machine; returns the machines where what is to run has changed."""
+    def _copy_files(self) -> set[Host]:
+        """Copies to each home folder what is missing or differs there; returns the machines where something did."""
         nodes = {node.name: node for node in self.inventory.nodes}
 
-        def furnish(host: Host) -> Host | None:
-            server = host is self.server
-            own = (
-                belongings.of_server(self.inventory) if server else belongings.of_node(self.inventory, nodes[host.name])
-            )
-            wanted = {**own.private, **own.public}
-            host.run("mkdir", "-p", "-m", "700", "--", host.home, inside=False)
-            known = json.loads(host.code(DIGESTS, *wanted))
-            stale = {name: content for name, content in wanted.items() if known.get(name) != _digest(content)}
-            for name, content in stale.items():
-                host.put(name, content, private=name in own.private)
-            return host if stale else None
+        def copy(host: Host) -> Host | None:
+            if host is self.server:
+                files = machine_files.server_files(self.inventory)
+            else:
+                files = machine_files.node_files(self.inventory, nodes[host.name])
+            wanted = {**files.private, **files.public}
+            host.run("mkdir", "-p", "-m", "700", "--", host.home, in_home=False)
+            present = json.loads(host.run_code(DIGESTS, *wanted))
+            outdated = {name: content for name, content in wanted.items() if present.get(name) != _digest(content)}
+            for name, content in outdated.items():
+                host.put(name, content, private=name in files.private)
+            return host if outdated else None
 
-        return {host for host in self._each(furnish, self.everyone) if host}
+        return {host for host in self._on_each(copy, self.hosts) if host}
 
-    def _refuse_problems(self, hosts: Iterable[Host]) -> None:
+    def _check_hosts(self, hosts: Iterable[Host]) -> None:
         problems = [
-            f"{name}: {found['told']}. {found['remedy']}"
-            for name, rows in self.examine(hosts).items()
+            f"{name}: {found['message']}. {found['remedy']}"
+            for name, rows in self.doctor(hosts).items()
             for found in rows
             if found["level"] == "problem"
         ]
@@ -241,96 +261,84 @@ class Federation:
             raise FedsimError("the federation cannot start as the inventory says\n" + "\n".join(problems))
 
     def _start(self, host: Host, changed: bool) -> None:
-        if changed and self._runs(host):
-            host.module("deploy.agent", "stop", ".")
-            self.say(f"{host.name}: stopped, to start again as the inventory says now")
-            self._refuse_problems([host])  # ports that it did not use before
-        self.say(f"{host.name}: {host.module('deploy.agent', 'start', '.').strip()}")
+        if changed and self._is_running(host):
+            host.run_module(AGENT, "stop", ".")
+            self.report(f"{host.name}: stopped, to start again as the inventory says now")
+            self._check_hosts([host])  # the ports may be other ones than before
+        self.report(f"{host.name}: {host.run_module(AGENT, 'start', '.').strip()}")
 
-    def _runs(self, host: Host) -> bool:
-        return host.module("deploy.agent", "status", ".").strip() == "running"
-
-    def _register(self) -> None:
-        keys = belongings.as_json(belongings.public_keys(self.inventory))
-        for row in self._desk("register", stdin=keys):
+    def _register_keys(self) -> None:
+        for row in self._control("register", stdin=machine_files.public_keys(self.inventory).encode()):
             if "registered" in row:
-                self.say(f"server: the key of {row['registered']} is registered")
+                self.report(f"server: the key of {row['registered']} is registered")
             else:
-                self.say(f"server: a former key of {row['struck'] or 'a node'} is struck out")
+                self.report(f"server: the previous key of {row['unregistered'] or 'a node'} is unregistered")
+
+    def _check_reachable(self) -> None:
+        """Every node must reach the fleet port of the server."""
+        server = self.inventory.server
+
+        def connects(host: Host) -> bool:
+            try:
+                host.run_code(CONNECT, server.host, str(server.fleet_port))
+            except FedsimError:
+                return False
+            return True
+
+        reached = dict(zip(self.nodes, self._on_each(connects, self.nodes.values()), strict=True))
+        if unreached := [name for name, success in reached.items() if not success]:
+            raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in unreached))
 
     def _await_online(self) -> None:
         deadline, seen = time.monotonic() + ONLINE_PATIENCE, set[str]()
         while len(seen) < len(self.nodes):
-            online = {name for name, node in self.nodes_online().items() if node["status"] == "online"} & set(
-                self.nodes
-            )
-            for name in sorted(online - seen):
-                self.say(f"{name}: online ({len(seen) + 1} of {len(self.nodes)})")
+            online = {name for name, node in self.registered_nodes().items() if node["status"] == "online"}
+            for name in sorted(online & set(self.nodes) - seen):
+                self.report(f"{name}: online ({len(seen) + 1} of {len(self.nodes)})")
                 seen.add(name)
             if time.monotonic() > deadline:
                 late = sorted(set(self.nodes) - seen)
                 raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in late))
 
-    def _refuse_unreachable(self) -> None:
-        server = self.inventory.server
-
-        def knock(host: Host) -> bool:
-            try:
-                host.code(KNOCK, server.host, str(server.fleet_port))
-            except FedsimError:
-                return False
-            return True
-
-        answers = dict(zip(self.nodes, self._each(knock, self.nodes.values()), strict=True))
-        if unreached := [name for name, reached in answers.items() if not reached]:
-            raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in unreached))
-
     def _why_offline(self, name: str) -> str:
-        rows = self.examine([self.nodes[name]], "--reach")[name]
-        told = [f"{found['told']}. {found['remedy']}" for found in rows if found["level"] == "problem"]
-        where = f"{self.inventory.server.host}:{self.inventory.server.fleet_port}"
-        return told[0] if told else f"it can reach {where}, but is not online: see `fedsim deploy logs {name}`"
+        rows = self.doctor([self.nodes[name]], "--reach")[name]
+        problems = [f"{found['message']}. {found['remedy']}" for found in rows if found["level"] == "problem"]
+        address = f"{self.inventory.server.host}:{self.inventory.server.fleet_port}"
+        return (
+            problems[0] if problems else f"it can reach {address}, but is not online: see `fedsim deploy logs {name}`"
+        )
 
     def _install(self) -> None:
         """Once per environment: several nodes may share one."""
-        wheel, places = build_wheel(), {(h.machine.ssh, h.machine.via, h.python): h for h in self.everyone}
-        self._each(lambda host: self.say(f"{host.name}: {install(host, wheel)}"), places.values())
+        wheel, environments = build_wheel(), {(h.machine.ssh, h.machine.via, h.python): h for h in self.hosts}
+        self._on_each(lambda host: self.report(f"{host.name}: {install(host, wheel)}"), environments.values())
 
-    # How it is done
+    # Commands on machines
 
-    def _desk(self, verb: str, *arguments: str, stdin: bytes = b"") -> list[Any]:
-        answers = self.server.module("deploy.office", verb, *arguments, stdin=stdin)
-        return [json.loads(line) for line in answers.splitlines()]
+    def _control(self, verb: str, *arguments: str, stdin: bytes = b"") -> list[Any]:
+        """Runs a verb of `fedsim.deploy.control` on the server; returns its answers."""
+        output = self.server.run_module(CONTROL, verb, *arguments, stdin=stdin)
+        return [json.loads(line) for line in output.splitlines()]
 
-    def _furnished(self, host: Host) -> bool:
+    def _is_running(self, host: Host) -> bool:
+        return host.run_module(AGENT, "status", ".").strip() == "running"
+
+    def _is_set_up(self, host: Host) -> bool:
         return self._is_folder(host, host.home)
 
     def _is_folder(self, host: Host, path: str) -> bool:
-        return host.run("sh", "-c", 'test -d "$0" && echo yes || true', path, inside=False).strip() == "yes"
+        return host.run("sh", "-c", IS_FOLDER, path, in_home=False).strip() == "yes"
 
-    def _each(self, do: Callable[[Host], T], hosts: Iterable[Host]) -> Sequence[T]:
-        """On all machines at once; the first problem is raised when all are done."""
+    def _on_each(self, call: Callable[[Host], T], hosts: Iterable[Host]) -> Sequence[T]:
+        """Calls on all machines at once; the first error is raised when all calls have ended."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [future.result() for future in [pool.submit(do, host) for host in hosts]]
-
-
-PURGE = 'if test -e server.json || test -e node.json; then rm -rf -- "$0"; else echo "$0 is no home of ours" >&2; exit 1; fi'
-KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10).close()"
-DIGESTS = (
-    "import hashlib, json, pathlib, sys\n"
-    "paths = [pathlib.Path(name) for name in sys.argv[1:]]\n"
-    "print(json.dumps({str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p.exists()}))"
-)
-
-
-RAISED = "ServerApp raised an exception"
-NOISE = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
+            return [future.result() for future in [pool.submit(call, host) for host in hosts]]
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def worth_saying(line: str) -> bool:
-    """Flower's own remarks are for its logs; what the ServerApp prints is for the user."""
-    return bool(line.strip()) and "INFO" not in line[:12] and not any(words in line for words in NOISE)
+def is_for_user(line: str) -> bool:
+    """Whether a line is output of the ServerApp and not a message of Flower itself."""
+    return bool(line.strip()) and "INFO" not in line[:12] and not any(words in line for words in FLOWER_MESSAGES)

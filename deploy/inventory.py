@@ -1,4 +1,4 @@
-"""The inventory: one file that says which machines make up a federation, and how to reach each of them."""
+"""The inventory `federation.toml`: the machines of a federation, and how commands reach each of them."""
 
 import re
 import tomllib
@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.config import Scalar, build
+from fedsim.deploy.machine_config import Port
 from fedsim.errors import ConfigError, unknown
 
 FILE = "federation.toml"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 VENV = ".fedsim/venv"  # on a machine reached by ssh, below the login folder
-NODE_KEYS = ("partition-id", "data", "device", "state-dir")  # of a node's configuration, set by keys of their own
+RESERVED = ("partition-id", "data", "device", "state-dir")  # keys of the node config that `config` must not set
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where something runs and how commands get there: on this machine, by ssh, or through any other command."""
+    """Where the server or a node runs, and how commands get there: on this machine, by ssh, or through another command."""
 
-    host: str = "127.0.0.1"  # the address others know it by
-    ssh: str = ""  # what you would type after `ssh`: user@host, options included; empty: not by ssh
-    via: str = ""  # any other command that runs its arguments there: "ip netns exec b", "docker exec -i c"
+    host: str = "127.0.0.1"  # the address that other machines know it by
+    ssh: str = ""  # the arguments of `ssh`: user@host, options included; empty: not by ssh
+    via: str = ""  # another command that runs its arguments there: "ip netns exec b", "docker exec -i c"
     python: str = ""  # a Python with fedsim, or the folder of its virtual environment
     home: str = ""  # folder for keys, logs and state
 
@@ -32,26 +33,26 @@ class Machine:
 
     @property
     def remote(self) -> bool:
-        """Whether its files may be other ones than ours."""
+        """Whether it may have another file system than this machine."""
         return bool(self.ssh or self.via)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server(Machine):
-    fleet_port: int = 9092  # nodes connect here: gRPC with TLS
-    control_port: int = 8000  # commands and the ServerApp, on the server's own loopback alone
-    names: tuple[str, ...] = ()  # further names and addresses that its certificate is valid for
-    bind: str = ""  # address to listen on; empty: every one, or loopback if the host is there
+    fleet_port: Port = 9092  # nodes connect here: gRPC with TLS
+    control_port: Port = 8000  # for commands and the ServerApp, on the server's loopback only
+    names: tuple[str, ...] = ()  # further names and addresses for its certificate
+    bind: str = ""  # address to listen on; empty: all, or loopback if the host is there
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node(Machine):
     name: str = ""
-    partition_id: int = -1  # the stable client id; -1: the node's place in the file
+    partition_id: int = -1  # the stable client id; -1: the node's position in the file
     data: str = ""  # an .npz file or an image folder on that machine; empty: its share of the run's dataset
     device: str = "auto"  # auto | cpu | cuda | cuda:N
     gpu: str = ""  # GPUs this node may see (CUDA_VISIBLE_DEVICES); empty: all
-    port: int = 9094  # between the SuperNode and its executor, on loopback; one per node on a machine
+    port: Port = 9094  # between the SuperNode and its executor, on loopback; one per node on a machine
     config: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # further node configuration
 
 
@@ -60,53 +61,53 @@ class Inventory:
     name: str
     server: Server
     nodes: tuple[Node, ...]
-    folder: Path  # of the file; certificates and keys lie beside it
+    folder: Path  # of the file; the folder `secrets` with certificates and keys lies in it
 
     @property
     def secrets(self) -> Path:
         return self.folder / "secrets"
 
     def home(self, name: str, machine: Machine) -> str:
-        """Of the server or of a node: beside the inventory on this machine, below the login folder elsewhere."""
+        """The home folder of the server or a node: beside the inventory, or below the login folder of a machine by ssh."""
         if machine.home:
             return machine.home
         return f".fedsim/{self.name}/{name}" if machine.ssh else str(self.folder / "homes" / name)
 
     def node_config(self, node: Node) -> dict[str, Scalar]:
-        """What the SuperNode tells its ClientApp."""
+        """Flower's node config, which the ClientApp of this node reads."""
         own: dict[str, Scalar] = {"partition-id": node.partition_id, "num-partitions": len(self.nodes)}
         own |= {"data": node.data} if node.data else {}
         return {**own, "device": node.device, "state-dir": "state", **node.config}
 
 
-def read(path: Path, sound: bool = True) -> Inventory:
-    """`sound`: refuse what could not work."""
+def read(path: Path, check: bool = True) -> Inventory:
+    """Reads an inventory; raises ConfigError that names the file and the key. `check`: also relations between machines."""
     try:
         tree = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}. `fedsim deploy init` writes one") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    if strange := sorted(set(tree) - {"name", "server", "node"}):
-        unknown(f"key in {path}", strange[0], ("name", "server", "node"))
+    if unexpected := sorted(set(tree) - {"name", "server", "node"}):
+        unknown(f"key in {path}", unexpected[0], ("name", "server", "node"))
     try:
-        nodes = [_node(place, dict(values)) for place, values in enumerate(tree.get("node", []))]
+        nodes = [_node(position, dict(values)) for position, values in enumerate(tree.get("node", []))]
         server = build(Server, _joined(tree.get("server", {})), "server")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     inventory = Inventory(str(tree.get("name", "federation")), server, tuple(nodes), path.parent.resolve())
-    if sound:
+    if check:
         _check(inventory, path)
     return inventory
 
 
-def _node(place: int, values: dict[str, Any]) -> Node:
+def _node(position: int, values: dict[str, Any]) -> Node:
     config = values.pop("config", {})
-    if taken := [key for key in NODE_KEYS if key in config]:
-        raise ConfigError(f"node {values.get('name', place)}: set {taken[0]} beside config, not inside it")
-    node = build(Node, {"partition-id": place, **_joined(values)}, "node", {"config": config})
+    if reserved := [key for key in RESERVED if key in config]:
+        raise ConfigError(f"node {values.get('name', position)}: set {reserved[0]} beside config, not inside it")
+    node = build(Node, {"partition-id": position, **_joined(values)}, "node", {"config": config})
     if not NAME.fullmatch(node.name):
-        raise ConfigError(f"node {place} has the name {node.name!r}: use small letters, digits and dashes")
+        raise ConfigError(f"node {position} has the name {node.name!r}: use small letters, digits and dashes")
     return node
 
 
@@ -123,12 +124,12 @@ def _check(inventory: Inventory, path: Path) -> None:
         raise ConfigError(f"{path}: a node cannot be called server")
     _distinct("name", [node.name for node in inventory.nodes], path)
     _distinct("partition-id", [node.partition_id for node in inventory.nodes], path)
-    server, places = inventory.server, [_place(node) for node in inventory.nodes]
-    ports = [f"{_place(server)}, {port}" for port in (server.fleet_port, server.control_port)]
-    ports += [f"{place}, {node.port}" for place, node in zip(places, inventory.nodes, strict=True)]
+    server, machines = inventory.server, [_machine(node) for node in inventory.nodes]
+    ports = [f"{_machine(server)}, {port}" for port in (server.fleet_port, server.control_port)]
+    ports += [f"{machine}, {node.port}" for machine, node in zip(machines, inventory.nodes, strict=True)]
     _distinct("machine and port", ports, path)
-    homes = [f"{_place(server)}, {inventory.home('server', server)}"]
-    homes += [f"{place}, {inventory.home(n.name, n)}" for place, n in zip(places, inventory.nodes, strict=True)]
+    homes = [f"{_machine(server)}, {inventory.home('server', server)}"]
+    homes += [f"{machine}, {inventory.home(n.name, n)}" for machine, n in zip(machines, inventory.nodes, strict=True)]
     _distinct("machine and home", homes, path)
     for node in inventory.nodes:
         if not 0 <= node.partition_id < len(inventory.nodes):
@@ -138,20 +139,19 @@ def _check(inventory: Inventory, path: Path) -> None:
             )
 
 
-def _place(machine: Machine) -> str:
+def _machine(machine: Machine) -> str:
     return machine.ssh or machine.via or "this machine"
 
 
 def _distinct(what: str, values: list[Any], path: Path) -> None:
-    twice = {str(value) for value in values if values.count(value) > 1}
-    if twice:
+    if twice := {str(value) for value in values if values.count(value) > 1}:
         raise ConfigError(f"{path}: two of them have the same {what}, {min(twice)}")
 
 
 TEMPLATE = """\
 # A federation: one server, and the nodes that train. `fedsim deploy up` starts it, `fedsim deploy run` runs on it.
-# Commands reach a machine by ssh (what you would type after `ssh`), or through any other command that runs its
-# arguments there (via = "docker exec -i box"), or not at all: then it is this machine.
+# Commands reach a machine by ssh (the arguments of `ssh`), or through another command that runs its arguments there
+# (via = "docker exec -i box"). With neither of them it is this machine.
 
 name = "{name}"
 
@@ -162,17 +162,17 @@ host = "{host}"             # the address nodes connect to; the certificate is m
 # python = "/opt/fedsim"          # a Python with fedsim, or its virtual environment (by ssh: ~/.fedsim/venv)
 # home = "/var/lib/fedsim"        # keys, logs, runs (by ssh: ~/.fedsim/{name}/server)
 fleet-port = 9092               # nodes connect here: gRPC, TLS, by registered keys only
-control-port = 8000             # for the server's own commands, on its loopback alone
+control-port = 8000             # for the server's own commands, on its loopback only
 """
 
 NODE_TEMPLATE = """
 [[node]]
 name = "{name}"
-# host = "192.0.2.7"              # for your eyes; nodes call the server, never the other way round
+# host = "192.0.2.7"              # information only: nodes connect to the server, never the other way round
 # ssh = "fed@hospital.example.org"
 # python = "/opt/fedsim"
 # data = "/data/silo.npz"         # its own data (or an image folder); empty: its share of the run's dataset
-partition-id = {id}                # the client id, the same for ever
+partition-id = {id}                # the client id; never change it
 device = "auto"                 # auto | cpu | cuda | cuda:N
 # gpu = "0"                       # which GPUs it may see
 port = {port}                     # on its loopback; one per node on a machine
@@ -181,8 +181,9 @@ port = {port}                     # on its loopback; one per node on a machine
 
 
 def template(name: str, host: str, nodes: int) -> str:
+    """A commented inventory to edit."""
     return TEMPLATE.format(name=name, host=host) + "".join(node_template(f"node-{i}", i) for i in range(nodes))
 
 
-def node_template(name: str, place: int) -> str:
-    return NODE_TEMPLATE.format(name=name, id=place, port=9094 + place)
+def node_template(name: str, position: int) -> str:
+    return NODE_TEMPLATE.format(name=name, id=position, port=9094 + position)

@@ -1,10 +1,10 @@
-"""Certificates and keys of one federation: a private authority, the server's certificate, one key pair per node.
+"""Certificates and keys of one federation: a private CA, the server's certificate, one key pair per node.
 
-    ca.crt ca.key            the authority; its key never leaves this machine
-    server.crt server.key    the SuperLink's, for every name and address it may be called by
-    nodes/NAME.key NAME.pub  a SuperNode's identity: its public half is registered with the SuperLink
+    ca.crt ca.key            the certificate authority (CA); its key never leaves this machine
+    server.crt server.key    of the SuperLink, valid for every name and address that nodes may use
+    nodes/NAME.key NAME.pub  of a SuperNode; the public key is registered with the SuperLink
 
-Private files are written readable by their owner alone, and never overwritten unless asked to rotate.
+Private keys are readable by their owner alone.
 """
 
 from collections.abc import Collection, Iterable
@@ -25,20 +25,21 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from deploy.files import write_private, write_public
 from fedsim.errors import FedsimError
+from fedsim.files import PRIVATE, write_bytes
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
-AUTHORITY_YEARS, SERVER_DAYS = 10, 365
+CA_YEARS, SERVER_DAYS = 10, 365
 CURVE = ec.SECP384R1()  # Flower authenticates SuperNodes by NIST curves
-INSIDE = "fedsim-server"  # the server's name among containers; every certificate is valid for it
-LOOPBACK = ("localhost", "127.0.0.1", "::1")  # the server's own commands reach it there
+CONTAINER_HOST = "fedsim-server"  # the host name of the server in container networks; every certificate is valid for it
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # used by commands on the server itself
 
 
-def create_authority(folder: Path, name: str) -> None:
+def create_ca(folder: Path, name: str) -> None:
+    """Writes the key and the self-signed certificate of a new CA."""
     key = ec.generate_private_key(CURVE)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
-    signs = x509.KeyUsage(
+    may_sign = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
         crl_sign=True,
@@ -50,40 +51,44 @@ def create_authority(folder: Path, name: str) -> None:
         decipher_only=False,
     )
     certificate = (
-        _builder(subject, subject, key, timedelta(days=365 * AUTHORITY_YEARS))
+        _builder(subject, subject, key, timedelta(days=365 * CA_YEARS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(signs, critical=True)
+        .add_extension(may_sign, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, SHA256())
     )
-    write_private(folder / CA_KEY, _pem(key))
-    write_public(folder / CA, certificate.public_bytes(Encoding.PEM))
+    write_bytes(folder / CA_KEY, _pem(key), PRIVATE)
+    write_bytes(folder / CA, certificate.public_bytes(Encoding.PEM))
 
 
-def issue_server(folder: Path, hosts: Iterable[str], lifetime: timedelta = timedelta(days=SERVER_DAYS)) -> None:
-    """A certificate for the server under each of these names and addresses, among containers, and on its own loopback."""
-    authority, signer = read_certificate(folder / CA), _read_key(folder / CA_KEY)
-    key, names = ec.generate_private_key(CURVE), dict.fromkeys([*hosts, INSIDE, *LOOPBACK])
+def issue_server_certificate(
+    folder: Path, hosts: Iterable[str], lifetime: timedelta = timedelta(days=SERVER_DAYS)
+) -> None:
+    """Writes a key and a certificate that is valid for these names and addresses, in containers and on loopback."""
+    ca, ca_key = read_certificate(folder / CA), _read_key(folder / CA_KEY)
+    key, names = ec.generate_private_key(CURVE), dict.fromkeys([*hosts, CONTAINER_HOST, *LOOPBACK])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, next(iter(names)))])
     certificate = (
-        _builder(subject, authority.subject, key, lifetime)
+        _builder(subject, ca.subject, key, lifetime)
         .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-        .sign(signer, SHA256())
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, SHA256())
     )
-    write_private(folder / SERVER_KEY, _pem(key))
-    write_public(folder / SERVER, certificate.public_bytes(Encoding.PEM))
+    write_bytes(folder / SERVER_KEY, _pem(key), PRIVATE)
+    write_bytes(folder / SERVER, certificate.public_bytes(Encoding.PEM))
 
 
 def create_node_key(folder: Path, name: str) -> None:
+    """Writes a new key pair of a node, in the format that Flower's SuperNode reads."""
     key = ec.generate_private_key(CURVE)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    write_private(node_key(folder, name), private)
-    write_public(node_public(folder, name), public + b"\n")
+    (folder / "nodes").mkdir(mode=0o700, exist_ok=True)
+    write_bytes(node_key(folder, name), private, PRIVATE)
+    write_bytes(node_public(folder, name), public + b"\n")
 
 
 def node_key(folder: Path, name: str) -> Path:
@@ -94,7 +99,7 @@ def node_public(folder: Path, name: str) -> Path:
     return folder / "nodes" / f"{name}.pub"
 
 
-def names_of(certificate: x509.Certificate) -> list[str]:
+def valid_names(certificate: x509.Certificate) -> list[str]:
     """Every name and address the certificate is valid for."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -104,24 +109,26 @@ def names_of(certificate: x509.Certificate) -> list[str]:
 
 
 def check_complete(folder: Path, nodes: Collection[str]) -> None:
-    """Refuses to go on without a certificate or a key that the federation needs."""
+    """Raises FedsimError if a certificate or key of the federation is missing, or a node's two keys do not match."""
     for path in (folder / CA, folder / SERVER, folder / SERVER_KEY, *(node_key(folder, name) for name in nodes)):
         if not path.exists():
-            raise FedsimError(f"{path} is missing: run `fedsim deploy init`, which makes what is not there")
+            raise FedsimError(f"{path} is missing: run `fedsim deploy init`, which creates what is missing")
     for name in nodes:
         public = node_public(folder, name)
-        if not public.exists() or public.read_bytes().split()[:2] != _public_of(node_key(folder, name)).split()[:2]:
+        if not public.exists() or public.read_bytes().split()[:2] != _public_key_of(node_key(folder, name)).split()[:2]:
             raise FedsimError(
                 f"{public} does not belong to {node_key(folder, name)}: remove the key and run `fedsim deploy init`, "
-                "which makes both again"
+                "which creates both again"
             )
 
 
-def _public_of(key: Path) -> bytes:
+def _public_key_of(key: Path) -> bytes:
     try:
         private = load_ssh_private_key(key.read_bytes(), None)
     except ValueError as error:
-        raise FedsimError(f"{key} is no key of a node ({error}): remove it and run `fedsim deploy init`") from error
+        raise FedsimError(
+            f"{key} is not the key of a node ({error}): remove it and run `fedsim deploy init`"
+        ) from error
     return private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
@@ -142,7 +149,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(min(now, now + lifetime) - timedelta(days=1))  # clocks differ a little
+        .not_valid_before(min(now, now + lifetime) - timedelta(days=1))  # for machines whose clocks are behind
         .not_valid_after(now + lifetime)
     )
 

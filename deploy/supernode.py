@@ -1,41 +1,39 @@
-"""Flower's own SuperNode, with shorter waits: it looks for messages every 3 s and for replies every 0.5 s as it comes.
+"""Flower's SuperNode with shorter waits; takes the options of `flower-supernode`.
 
-Takes the options of `flower-supernode`. Both waits are `time.sleep` calls in one module of Flower; here that module gets a
-clock of its own, whose pauses follow what is going on (see `fedsim.pauses`). A SuperLink that was away is looked for sooner,
-too.
+    python -m fedsim.deploy.supernode OPTIONS
+
+Flower's own looks for messages every 3 s and for replies every 0.5 s. This one waits a tenth of the time since it last had a
+message (see `fedsim.transport.polling`), so that a round hardly waits and an idle node still costs nothing.
 """
 
 import time
-from types import SimpleNamespace
 
-from flwr.supercore.retry import grpc_retry
-from flwr.supernode import start_client_internal
-from flwr.supernode.cli import flower_supernode
+from fedsim.flower import supernode
+from fedsim.flower.object_pull import retry_sooner
+from fedsim.flower.reply_order import keep_replies_in_order
+from fedsim.transport.polling import Polling
 
-from fedsim.haste import ask_sooner
-from fedsim.pauses import Pauses
-
-FIRST = 0.1  # seconds; the pause of a SuperNode that has just worked
-IDLE = 3.0  # the wait of a SuperNode that got no message; every other one is for a reply in the making
-REPLY = 0.02
-RETRY = 5  # seconds at most between two attempts to reach the SuperLink, instead of 20
+FIRST_WAIT = 0.1  # seconds; after a message
+REPLY_WAIT = 0.02  # while a reply is being made
+RECONNECT_WAIT = 5  # at most, between two attempts to reach the SuperLink
 
 
-def hurry() -> None:
-    pauses = Pauses(FIRST, IDLE)
+def shorten_waits() -> None:
+    polling = Polling(FIRST_WAIT, supernode.IDLE_WAIT)
 
     def sleep(seconds: float) -> None:
-        if seconds >= IDLE:
-            pauses.sleep()
+        if seconds >= supernode.IDLE_WAIT:
+            polling.sleep()
         else:
-            pauses.worked()
-            time.sleep(min(seconds, REPLY))
+            polling.worked()
+            time.sleep(min(seconds, REPLY_WAIT))
 
-    ask_sooner()
-    vars(grpc_retry)["MAX_RETRY_DELAY"] = RETRY
-    vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": sleep})
+    retry_sooner()
+    supernode.limit_reconnect_delay(RECONNECT_WAIT)
+    supernode.replace_sleep(sleep)
 
 
 if __name__ == "__main__":
-    hurry()
-    flower_supernode()
+    shorten_waits()
+    keep_replies_in_order()
+    supernode.run_supernode()

@@ -1,21 +1,52 @@
 """fedsim: personalized and asynchronous federated learning on Flower. What a plug-in needs is importable from here."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# The packages strategies, clients, partitions and deploy are links here that point beside this folder. A Flower app bundle
+# carries no links: there they are found where they lie.
+if not (Path(__file__).parent / "strategies").is_dir():
+    __path__.append(str(Path(__file__).parent.parent))
+
 if TYPE_CHECKING:
-    from fedsim.algorithm import Algorithm, ClientBehaviour, Fit, GlobalState, GlobalStrategy, ServerStrategy, Task
-    from fedsim.config import NoParams, RunConfig
+    from fedsim.aggregators import Aggregator
+    from fedsim.algorithm import (
+        Algorithm,
+        ClassStatistics,
+        ClientBehaviour,
+        Fit,
+        GlobalState,
+        GlobalStrategy,
+        ServerStrategy,
+        Task,
+    )
+    from fedsim.clients.local_sgd import LocalSGD
+    from fedsim.clients.training import Batch, Trainer, one_step
+    from fedsim.config import (
+        Fraction,
+        FractionBelowOne,
+        NonNegativeFloat,
+        NonNegativeInt,
+        NoParams,
+        PositiveFloat,
+        PositiveFraction,
+        PositiveInt,
+        RunConfig,
+    )
     from fedsim.errors import ConfigError, FedsimError
-    from fedsim.fleet import Client, Fleet
-    from fedsim.payload import Arrival, Downlink, Memory, Model, Uplink
-    from fedsim.vector import Layout, Vec, weighted_mean, weighted_sum
+    from fedsim.filters import Filter
+    from fedsim.layout import Layout, Part
+    from fedsim.payload import Arrival, ClientState, Downlink, PersonalModel, Spec, Uplink
+    from fedsim.server.fleet import Client, Fleet
+    from fedsim.weights import Vec, Weights, weighted_mean, weighted_sum
 
 # Loaded when asked for: a short command need not wait for Flower, nor a server for torch.
 _HOMES = {
-    "clients.local_sgd": ("LocalSGD",),
+    "fedsim.aggregators": ("Aggregator",),
     "fedsim.algorithm": (
         "Algorithm",
+        "ClassStatistics",
         "ClientBehaviour",
         "Fit",
         "GlobalState",
@@ -23,36 +54,91 @@ _HOMES = {
         "ServerStrategy",
         "Task",
     ),
-    "fedsim.config": ("NoParams", "RunConfig"),
-    "fedsim.errors": ("ConfigError", "FedsimError"),
-    "fedsim.fleet": ("Client", "Fleet"),
-    "fedsim.payload": ("Arrival", "Downlink", "Memory", "Model", "Uplink"),
-    "fedsim.vector": ("Layout", "Vec", "weighted_mean", "weighted_sum"),
+    "fedsim.clients.local_sgd": ("LocalSGD",),
+    "fedsim.clients.training": (
+        "Batch",
+        "Trainer",
+        "one_step",
+    ),
+    "fedsim.config": (
+        "Fraction",
+        "FractionBelowOne",
+        "NoParams",
+        "NonNegativeFloat",
+        "NonNegativeInt",
+        "PositiveFloat",
+        "PositiveFraction",
+        "PositiveInt",
+        "RunConfig",
+    ),
+    "fedsim.errors": (
+        "ConfigError",
+        "FedsimError",
+    ),
+    "fedsim.filters": ("Filter",),
+    "fedsim.layout": (
+        "Layout",
+        "Part",
+    ),
+    "fedsim.payload": (
+        "Arrival",
+        "ClientState",
+        "Downlink",
+        "PersonalModel",
+        "Spec",
+        "Uplink",
+    ),
+    "fedsim.server.fleet": (
+        "Client",
+        "Fleet",
+    ),
+    "fedsim.weights": (
+        "Vec",
+        "Weights",
+        "weighted_mean",
+        "weighted_sum",
+    ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Aggregator",
     "Algorithm",
     "Arrival",
+    "Batch",
+    "ClassStatistics",
     "Client",
     "ClientBehaviour",
+    "ClientState",
     "ConfigError",
     "Downlink",
     "FedsimError",
+    "Filter",
     "Fit",
     "Fleet",
+    "Fraction",
+    "FractionBelowOne",
     "GlobalState",
     "GlobalStrategy",
     "Layout",
     "LocalSGD",
-    "Memory",
-    "Model",
     "NoParams",
+    "NonNegativeFloat",
+    "NonNegativeInt",
+    "Part",
+    "PersonalModel",
+    "PositiveFloat",
+    "PositiveFraction",
+    "PositiveInt",
     "RunConfig",
     "ServerStrategy",
+    "Spec",
     "Task",
+    "Trainer",
     "Uplink",
     "Vec",
+    "Weights",
+    "one_step",
     "weighted_mean",
     "weighted_sum",
 ]

@@ -8,151 +8,194 @@ model to evaluate. Neither half knows which pace, clock or engine runs it.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.aggregators import Aggregator, aggregator_of
 from fedsim.config import RunConfig
-from fedsim.fleet import Fleet
-from fedsim.payload import Arrival, Downlink, Memory, Model, Uplink
-from fedsim.stock import FlowerHooks
-from fedsim.vector import Layout, Vec
+from fedsim.layout import Layout, Part
+from fedsim.payload import Array, Arrival, ClientState, Downlink, Metrics, PersonalModel, Spec, Uplink
+from fedsim.server.fleet import Fleet
+from fedsim.weights import Vec, Weights, weighted_mean
 
 P = TypeVar("P")
 S = TypeVar("S")
+Dataset = Literal["train", "test", "validation", "public"]
 
 
 @dataclass(frozen=True)
 class Fit:
     """The outcome of local training."""
 
-    model: Vec
-    buffers: Vec
+    weights: Weights
     loss: float  # mean over the mini-batches
     steps: int
 
-    @property
-    def whole(self) -> Model:
-        return Model(self.model, self.buffers)
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """Per class of the client's training data; a class it lacks has count 0 and zeros."""
+
+    counts: Array  # C
+    means: Array  # C x K: of the features or of the predicted probabilities
+    squares: Array  # C: mean squared length
 
 
 class Task(Protocol):
-    """A client's world as its half of the algorithm sees it: its data, its model, and the one training loop."""
+    """A client's data, networks and the one training loop, as its half of the algorithm sees them."""
 
-    layout: Layout
+    layout: Layout  # of the network `model`
     config: RunConfig
+    lr: float  # the learning rate of this job, by the run's schedule
     examples: int  # training samples
-    read: int  # mini-batches read so far, where batches in order go on
+    labels: Array  # training samples per class
+    batches_read: int  # mini-batches read so far, where batches in order continue
 
-    def initial(self) -> Vec:
-        """The common initial model of the run."""
-
-    def initial_buffers(self) -> Vec:
-        """The buffers that belong to it."""
+    def initial(self, network: str = "model") -> Weights:
+        """The common initial weights of the run's model, or of another network of the algorithm."""
 
     def fit(
         self,
-        start: Vec,
+        start: Weights,
         rng: np.random.Generator,
         *,
-        buffers: Vec | None = None,
+        train: Part | None = None,
         epochs: int | None = None,
         steps: int | None = None,
-        lesson: Any = None,
+        loss: Any = None,
+        gradient: Any = None,
+        step: Any = None,
     ) -> Fit:
-        """Local SGD from `start`: as long as the run says, or so many epochs or steps; `lesson` (see clients.local_sgd)
-        says what is done with each mini-batch."""
+        """Local training from `start`: as long as the run says, or so many epochs or steps.
 
-    def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
-        """Share of the client's own test samples this model gets right; None without test samples."""
+        `train`: the only part that is optimized. `loss(trainer, batch)`, `gradient(parameters)` and
+        `step(trainer, batch)` replace the loss, change the gradients, or replace the whole step on one mini-batch
+        (see `fedsim.clients.training`).
+        """
 
-    def memory(self) -> dict[str, float]:
-        """Peaks of `memory`, and of `gpu-memory` where there is one, in MB since it was last asked."""
+    def companion(self, start: Weights, network: str = "model", train: Part | None = None) -> Any:
+        """A second network with an optimizer of its own, to be trained inside a `step` of `fit`: a `Trainer`."""
+
+    def evaluate(self, weights: Weights, on: Dataset = "test", predict: Any = None) -> Metrics | None:
+        """The objective's metrics on the client's own data; None without such samples."""
+
+    def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
+        """Counts, means and mean squares per class over the training data, in evaluation mode."""
+
+    def peak_memory(self) -> dict[str, float]:
+        """Peaks of `memory`, and of `gpu-memory` where there is one, in MB since the last call."""
 
 
 class ClientBehaviour(ABC, Generic[P]):
-    """The client half. An instance holds parameters only; what must last belongs into `memory`."""
+    """The client half. An instance holds parameters only; what must outlast a job belongs into `state`."""
 
     def __init__(self, params: P) -> None:
         self.params = params
 
     @abstractmethod
-    def train(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Uplink:
-        """Work on the received message; what is returned goes to the server."""
+    def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
+        """Works on the received message; the result goes to the server. May change `state`."""
 
-    def personalise(self, task: Task, down: Downlink, memory: Memory, rng: np.random.Generator) -> Vec | Model:
-        """The model this client would use now, which is evaluated as `personal`: with its own buffers, or alone, with the
-        received ones. Must not change `memory`."""
-        return down.vectors["personal"] if "personal" in down.vectors else down.vectors["model"]
+    def personalize(
+        self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator
+    ) -> Weights | PersonalModel:
+        """The model this client would use now, which is evaluated as `personal`. Must not change `state`."""
+        return down.weights["personal" if "personal" in down.weights else "model"]
+
+
+class ServerStrategy(ABC, Generic[P, S]):
+    """The server half. `fedsim.flower.strategy.FlowerStrategy` makes a Flower Strategy of it."""
+
+    averages: ClassVar[bool] = False  # whether `aggregate` makes its global model, so that `aggregator` may replace it
+
+    def __init__(self, params: P, config: RunConfig) -> None:
+        self.params, self.config = params, config
+        self._fleet: Fleet | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        """Every client and the model's layout; known once the roll call is done."""
+        if self._fleet is None:
+            raise RuntimeError("the strategy has no fleet before the roll call")
+        return self._fleet
+
+    def attach(self, fleet: Fleet) -> None:
+        """Called once, after the roll call and before `init`."""
+        self._fleet = fleet
+
+    @abstractmethod
+    def init(self, model: Weights, fleet: Fleet) -> S:
+        """The state before the first step: one dataclass of arrays, weights and numbers, so that it can be saved."""
+
+    @abstractmethod
+    def instruct(self, state: S, client: int, train: bool) -> Downlink:
+        """What this client receives, to train or, with train=False, only to evaluate."""
+
+    @abstractmethod
+    def update(self, state: S, arrivals: Sequence[Arrival]) -> S:
+        """The server equation. May write its own arrays in place; must not keep the arrivals' arrays."""
+
+    def global_model(self, state: S) -> Weights | None:
+        """The one model for everyone, if the algorithm has one."""
+        return None
+
+    def matrices(self, state: S) -> Mapping[str, NDArray[Any]]:
+        """Matrices between clients (similarities, mixing weights), each clients x clients by its name; stored in the run
+        folder whenever they change."""
+        return {}
+
+    def expects(self) -> Mapping[str, Spec]:
+        """What an uplink must hold, by name; an uplink that does not fit is refused as that client's failure."""
+        return {"delta": Spec.weights(self.fleet.layout)}
+
+    def aggregate(self, vectors: Sequence[Vec], weights: Sequence[float], scales: Sequence[float] | None = None) -> Vec:
+        """The run's aggregator (`aggregator=mean`) over scales[k] * vectors[k] with weights[k]."""
+        return self._aggregator(vectors, weights, scales)
+
+    @cached_property
+    def _aggregator(self) -> Aggregator:
+        return aggregator_of(self.config)
 
 
 @dataclass
 class GlobalState:
     """The state of every algorithm whose server keeps one global model."""
 
-    theta: Vec
-    buffers: Vec  # BatchNorm statistics and the like; averaged, never optimised
+    model: Weights
     step: int = 0
-    history: dict[int, Vec] = field(default_factory=dict)  # earlier models that somebody is still working on
-
-
-class ServerStrategy(FlowerHooks, Generic[P, S]):
-    """The server half, and a Flower Strategy: `start` runs fedsim's loop, Flower's own hooks go through the same methods."""
-
-    def __init__(self, params: P, config: RunConfig) -> None:
-        super().__init__(config)
-        self.params = params
-
-    @abstractmethod
-    def init(self, theta: Vec, fleet: Fleet) -> S:
-        """The state before the first step: one dataclass of arrays and numbers, so that it can be checkpointed."""
-
-    @abstractmethod
-    def instruct(self, state: S, client: int) -> Downlink:
-        """What this client receives."""
-
-    @abstractmethod
-    def update(self, state: S, arrivals: Sequence[Arrival]) -> S:
-        """The server equation. May write its own arrays in place; must not keep the arrivals' arrays."""
-
-    def global_model(self, state: S) -> Vec | None:
-        """The one model for everyone, if the algorithm has such a thing."""
-        return None
-
-    def matrices(self, state: S) -> Mapping[str, NDArray[Any]]:
-        """What relates the clients to each other now (similarities, mixing weights), each clients x clients by its name;
-        kept in the run folder whenever it changes."""
-        return {}
-
-    def expects(self) -> Mapping[str, int]:
-        """Name and length of every vector an uplink must hold; what does not fit is refused as that client's failure."""
-        layout = self.fleet.layout
-        return {"delta": layout.size} | ({"buffers": layout.buffer_size} if layout.buffers else {})
+    history: dict[int, Vec] = field(default_factory=dict)  # parameters of earlier models that clients still train from
 
 
 class GlobalStrategy(ServerStrategy[P, GlobalState]):
     """Base of the algorithms with one global model that everyone receives."""
 
-    def init(self, theta: Vec, fleet: Fleet) -> GlobalState:
-        return GlobalState(theta.copy(), fleet.buffers.copy())
+    def init(self, model: Weights, fleet: Fleet) -> GlobalState:
+        return GlobalState(model.copy())
 
-    def instruct(self, state: GlobalState, client: int) -> Downlink:
-        buffers = {"buffers": state.buffers} if state.buffers.size else {}
-        return Downlink({"model": state.theta, **buffers})
+    def instruct(self, state: GlobalState, client: int, train: bool) -> Downlink:
+        return Downlink({"model": state.model})
 
-    def global_model(self, state: GlobalState) -> Vec | None:
-        return state.theta
+    def global_model(self, state: GlobalState) -> Weights | None:
+        return state.model
 
     def base(self, state: GlobalState, arrival: Arrival) -> Vec:
-        """The global model this client started from."""
-        return state.theta if arrival.step == state.step else state.history[arrival.step]
+        """The parameters of the global model this client started from."""
+        return state.model.parameters if arrival.step == state.step else state.history[arrival.step]
 
-    def advance(self, state: GlobalState, theta: Vec) -> GlobalState:
-        """`theta` is the next global model; the present one is kept for as long as a client works on it."""
+    def mean_buffers(self, state: GlobalState, arrivals: Sequence[Arrival], weights: Sequence[float]) -> Vec:
+        """The weighted mean of the arrivals' buffers: statistics are averaged, not stepped."""
+        if not state.model.buffers.size:
+            return state.model.buffers
+        return weighted_mean([a.uplink.weights["delta"].buffers for a in arrivals], weights)
+
+    def advance(self, state: GlobalState, model: Weights) -> GlobalState:
+        """`model` is the next global model; the present one is kept as long as a client trains from it."""
         bases = set(self.fleet.busy.values())
-        known = {**state.history, state.step: state.theta}
-        return GlobalState(theta, state.buffers, state.step + 1, {s: v for s, v in known.items() if s in bases})
+        known = {**state.history, state.step: state.model.parameters}
+        return GlobalState(model, state.step + 1, {s: v for s, v in known.items() if s in bases})
 
 
 @dataclass(frozen=True)
@@ -161,7 +204,10 @@ class Algorithm(Generic[P]):
 
     name: str
     about: str  # one line for `fedsim list`
-    params: type[P]  # frozen dataclass, defaults from the paper, validated in __post_init__; NoParams if there are none
+    params: type[P]  # frozen dataclass, defaults from the paper, constraints in its types; NoParams if there are none
     server: type[ServerStrategy[P, Any]]
-    client: str = "clients.local_sgd:LocalSGD"  # "module:class", loaded on the clients only
+    client: str = "fedsim.clients.local_sgd:LocalSGD"  # "module:class", loaded on the clients only
     pace: str = "synchronous"
+    networks: Mapping[str, str] = field(default_factory=dict)  # further networks: name -> "module:factory"
+    server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
+    vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

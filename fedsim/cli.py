@@ -1,4 +1,4 @@
-"""The command line. One module per command; a problem the user can act on is one line, without a traceback."""
+"""The command line: one module per command. An error that the user can correct is printed as one line, no traceback."""
 
 import argparse
 import sys
@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fedsim.errors import FedsimError
+from fedsim.logs import print_messages
 
 COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "data", "deploy", "doctor")
 INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code."""
     parser = argparse.ArgumentParser(prog="fedsim", description="Personalized and asynchronous federated learning.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     words = sys.argv[1:] if arguments is None else arguments
-    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:  # one command need not wait for all
+    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:  # only what is needed is imported
         import_module(f"fedsim.commands.{name}").add(commands)
     args = parser.parse_args(words)
+    print_messages()
     try:
         status: int = args.handler(args)
         return status

@@ -11,20 +11,30 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from math import cos, pi
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, GroupedMetadata, Gt, Interval, Le, Lt
 
 from fedsim import registry
 from fedsim.errors import ConfigError, unknown
+from fedsim.schedule import Schedule
 
 Scalar = bool | int | float | str
 T = TypeVar("T")
 
-SECTIONS = (
-    "partition",
-    "stragglers",
-    "pace",
-)  # sections named by their kind; every other section is an algorithm's name
+# What a parameter may be, declared in its type: `mu: NonNegativeFloat = 0.01`, `mode: Literal["a", "b"] = "a"`.
+PositiveInt = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Interval(ge=0, le=1)]  # 0 and 1 included
+PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
+FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
+
+# Sections named by their kind; every other section is the name of an algorithm or of a filter.
+SECTIONS = ("partition", "stragglers", "pace", "aggregator")
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -40,62 +50,61 @@ class RunConfig:
     algorithm: str = "fedavg"
     dataset: str = "digits"
     partition: str = "iid"
-    inputs: str = "normalised"  # normalised | raw: pixels as stored, 0 to 255
+    inputs: Literal["normalized", "raw"] = "normalized"  # normalized | raw: pixels as stored, 0 to 255
     model: str = "mlp"
-    clients: int = 10
-    rounds: int = 20
-    seed: int = 0
-    participation: float = 1.0  # share of the clients in each round, (0, 1]
-    local_epochs: int = 1  # 0: do not train at all
-    local_steps: int = 0  # mini-batch steps per job; 0: count in epochs
-    batch_size: int = 32
-    batches: str = "shuffled"  # shuffled | in-order: as the split deals them, on from where the last job stopped
-    lr: float = 0.05
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    eval_every: int = 1  # evaluate every so many rounds, and always at the end
-    validation: float = 0.0  # share of the training data that is held back and tested on instead of the tests
+    clients: PositiveInt = 10
+    rounds: PositiveInt = 20
+    seed: NonNegativeInt = 0
+    participation: PositiveFraction = 1.0  # share of the clients in each round
+    local_epochs: NonNegativeInt = 1  # 0: do not train at all
+    local_steps: NonNegativeInt = 0  # mini-batch steps per job; 0: count in epochs
+    batch_size: PositiveInt = 32
+    batches: Literal["shuffled", "in-order"] = (
+        "shuffled"  # shuffled | in-order: as the split deals them, on from where the last job stopped
+    )
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: PositiveFloat = 0.05
+    lr_schedule: str = "constant"  # constant | cosine | FACTOR:ROUNDS, lr times FACTOR after every so many rounds
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    eval_every: PositiveInt = 1  # evaluate every so many rounds, and always at the end
+    validation: FractionBelowOne = (
+        0.0  # share of the training data that is held back and tested on instead of the tests
+    )
     pace: str = "auto"  # auto: the pace the algorithm was made for
     stragglers: str = "none"
-    clock: str = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
+    aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
+    filters: str = ""  # what treats uplinks on clients and server, separated by commas
+    clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
     device: str = "auto"  # auto | cpu | cuda | cuda:N
     data_root: str = ""  # where NAME.npz lies; empty: $FEDSIM_DATA, else ~/.cache/fedsim/data
-    workers: int = 0  # Ray workers; 0: one per core, or per GPU share
-    worker_gpus: float = 0.0  # share of a GPU each Ray worker asks for
-    threads: int = 1  # torch threads per worker; fixed, so that results do not depend on the number of workers
-    checkpoint_every: int = 10  # rounds between checkpoints; 0: only at the end
-    timeout: float = 3600.0  # seconds to wait for a client, and for the roll call
+    workers: NonNegativeInt = 0  # Ray workers; 0: one per core, or per GPU share
+    worker_gpus: NonNegativeFloat = 0.0  # share of a GPU each Ray worker asks for
+    vectorize: str = "auto"  # auto | off | N: so many small clients are trained at once, where it pays
+    threads: PositiveInt = 1  # torch threads per worker; fixed, so that results do not depend on the number of workers
+    server_memory: NonNegativeInt = (
+        0  # MB for the server's tables with a row per client, larger ones are files; 0: half of what is available
+    )
+    checkpoint_every: NonNegativeInt = 10  # rounds between checkpoints; 0: only at the end
+    timeout: PositiveFloat = (
+        3600.0  # seconds for a client's job (on Flower's grids from sending), and for the roll call
+    )
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "batch_size", "threads", "eval_every"):
-            at_least(name, getattr(self, name), 1)
-        for name in (
-            "seed",
-            "local_epochs",
-            "local_steps",
-            "momentum",
-            "weight_decay",
-            "workers",
-            "worker_gpus",
-            "checkpoint_every",
-        ):
-            at_least(name, getattr(self, name), 0)
-        for name in ("lr", "timeout"):
-            positive(name, getattr(self, name))
-        if not 0 < self.participation <= 1:
-            raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
-        if not 0 <= self.validation < 1:
-            raise ConfigError(f"validation must be at least 0 and below 1, not {self.validation}")
-        one_of("inputs", self.inputs, ("normalised", "raw"))
-        one_of("batches", self.batches, ("shuffled", "in-order"))
-        one_of("clock", self.clock, ("virtual", "wall"))
+        check(self)
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        registry.check("model", self.model)
+        for kind in ("model", "aggregator"):
+            registry.check(kind, getattr(self, kind))
+        for name in self.filter_names:
+            registry.check("filter", name)
+        lr_at(self, 0)
+        if self.vectorize not in ("auto", "off") and not (self.vectorize.isdigit() and int(self.vectorize) > 1):
+            unknown("vectorize", self.vectorize, ("auto", "off", "a number above 1"))
         if self.pace != "auto" and self.pace not in registry.providers("pace"):
             unknown("pace", self.pace, ["auto", *registry.names("pace")])
         for section in {*SECTIONS, *self.sections, self.algorithm}:
@@ -104,12 +113,18 @@ class RunConfig:
     def params(self, section: str) -> Any:
         """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm."""
         values = self.sections.get(section, {})
-        if section not in SECTIONS:
-            return build(registry.find("algorithm", section).params, values, section)
-        return build(self.part(section).params, values, section)
+        if section in SECTIONS:
+            owner = self.part(section)
+        else:
+            owner = registry.find("filter" if section in registry.providers("filter") else "algorithm", section)
+        return build(owner.params, values, section)
+
+    @property
+    def filter_names(self) -> list[str]:
+        return [name.strip() for name in self.filters.split(",") if name.strip()]
 
     def part(self, section: str) -> Any:
-        """The chosen partition, straggler model or pace; `auto` is the pace the algorithm was made for."""
+        """The chosen partition, straggler model, pace or aggregator; `auto` is the pace the algorithm was made for."""
         chosen = getattr(self, section)
         if section == "pace" and chosen == "auto":
             chosen = registry.find("algorithm", self.algorithm).pace
@@ -125,23 +140,87 @@ class RunConfig:
         return dataclasses.replace(self, **changes)
 
 
+def lr_at(config: RunConfig, step: int) -> float:
+    """The learning rate of jobs that start from server step `step`; raises ConfigError for an unknown schedule."""
+    if config.lr_schedule == "constant":
+        return config.lr
+    if config.lr_schedule == "cosine":
+        return config.lr * (1 + cos(pi * min(step, config.rounds - 1) / config.rounds)) / 2
+    factor, _, every = config.lr_schedule.partition(":")
+    try:
+        schedule = Schedule(config.lr, float(factor), int(every))
+    except ValueError:
+        schedule = Schedule(config.lr, 0, 0)
+    if not (schedule.factor > 0 and schedule.every > 0):
+        unknown("lr-schedule", config.lr_schedule, ("constant", "cosine", "FACTOR:ROUNDS, such as 0.5:10"))
+    return schedule.at(step)
+
+
 def key_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-def at_least(name: str, value: float, lowest: float) -> None:
-    if not value >= lowest:
-        raise ConfigError(f"{key_of(name)} must be at least {lowest}, not {value}")
+def check(values: Any, where: str = "") -> None:
+    """Compares every field of a dataclass with what its type declares; raises ConfigError with the key and the valid range.
+
+    `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
+    """
+    prefix = f"{where}." if where else ""
+    for name, hint in get_type_hints(type(values), include_extras=True).items():
+        value = getattr(values, name)
+        several = get_origin(hint) is tuple
+        for item in value if several else (value,):
+            _check_one(prefix + key_of(name), item, get_args(hint)[0] if several else hint)
 
 
-def positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{key_of(name)} must be above 0, not {value}")
+def _check_one(key: str, value: Any, hint: Any) -> None:
+    if not all(_within(value, bound) for bound in _bounds(hint)):
+        raise ConfigError(f"{key} must be {constraint(hint)}, not {value}")
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        unknown(key, str(value), map(str, get_args(hint)))
 
 
-def one_of(name: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        unknown(key_of(name), value, choices)
+def constraint(hint: Any) -> str:
+    """What a parameter's type allows: "above 0 and at most 1", "softmax | identity"; empty if it allows everything."""
+    if hint is bool:
+        return "true | false"
+    if get_origin(hint) is Literal:
+        return " | ".join(map(str, get_args(hint)))
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = next(constraint(arg) for arg in get_args(hint) if arg is not type(None))
+        return f"{inner}, or none" if inner else ""
+    return " and ".join(_told(bound) for bound in _bounds(hint))
+
+
+def _bounds(hint: Any) -> list[Any]:
+    metadata = getattr(hint, "__metadata__", ())
+    return [bound for entry in metadata for bound in (entry if isinstance(entry, GroupedMetadata) else [entry])]
+
+
+def _within(value: Any, bound: Any) -> bool:
+    """False for NaN, whatever the bound is."""
+    match bound:
+        case Gt(gt):
+            return bool(value > gt)
+        case Ge(ge):
+            return bool(value >= ge)
+        case Lt(lt):
+            return bool(value < lt)
+        case Le(le):
+            return bool(value <= le)
+    raise TypeError(f"{bound} is not supported in the type of a parameter: use Gt, Ge, Lt, Le, Interval or Literal")
+
+
+def _told(bound: Any) -> str:
+    match bound:
+        case Gt(gt):
+            return f"above {gt}"
+        case Ge(ge):
+            return f"at least {ge}"
+        case Lt(lt):
+            return f"below {lt}"
+        case _:
+            return f"at most {bound.le}"
 
 
 def parse(values: Mapping[str, Scalar]) -> RunConfig:
@@ -152,10 +231,10 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
         section, dot, name = key.rpartition(".")
         if not dot:
             plain[key] = value
-        elif section in SECTIONS or section in registry.providers("algorithm"):
+        elif section in SECTIONS or any(section in registry.providers(kind) for kind in ("algorithm", "filter")):
             sections.setdefault(section, {})[name] = value
         else:
-            unknown("section", section, [*SECTIONS, *registry.names("algorithm")])
+            unknown("section", section, [*SECTIONS, *registry.names("algorithm"), *registry.names("filter")])
     return build(RunConfig, plain, extra={"sections": sections})
 
 
@@ -220,16 +299,17 @@ def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: M
         if name is None:
             unknown("config key", prefix + key, (prefix + k for k in known))
         given[name] = convert(value, hints[name], prefix + key)
-    return kind(**given)
+    made = kind(**given)
+    check(made, where)
+    return made
 
 
 def convert(value: Scalar, kind: Any, key: str) -> Any:
     """`value` as the type a field declares: bool, int, float, str, a Literal, an optional, or a tuple of these."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Literal:
-        if value not in args:
-            unknown(f"value of {key}", str(value), map(str, args))
-        return value
+        named = {str(choice): choice for choice in args}
+        return named[str(value)] if str(value) in named else unknown(key, str(value), named)
     if origin in (Union, types.UnionType):
         inner = next(a for a in args if a is not type(None))
         return None if value in ("none", "") else convert(value, inner, key)

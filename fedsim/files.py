@@ -1,7 +1,8 @@
-"""Files that are whole or not there: written beside and renamed into place."""
+"""Atomic writes: files and folders are written under a temporary name beside their path and then renamed."""
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+PUBLIC, PRIVATE = 0o666, 0o600  # file modes, of which the process's umask is taken away
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -20,8 +23,9 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    with _beside(path) as file:
+def write_bytes(path: Path, content: bytes, mode: int = PUBLIC) -> None:
+    """Also waits until the disk has the content. `mode` holds from the first moment, for the temporary file, too."""
+    with _beside(path, mode) as file:
         file.write(content)
         _to_disk(file)
 
@@ -39,11 +43,26 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is complete, and is gone when it cannot be."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder that is renamed to `path` after the block, or removed if it raises; for one process at a time."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    unfinished.mkdir()
     try:
-        with beside.open("wb") as file:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _beside(path: Path, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
+    """A temporary file that replaces `path` at the end of the block, or is removed if the block raises."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)  # left by a process of the same number that was killed; its mode may be another
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
         os.replace(beside, path)
     except BaseException:

@@ -1,31 +1,33 @@
-"""What travels between server and clients, and what a client keeps. Plain values; `wire` turns them into Flower records."""
+"""What travels between server and clients, and what a client keeps. Plain values; `transport.wire` encodes them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from secrets import token_hex
-from typing import NamedTuple
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedsim.config import Scalar
-from fedsim.vector import Vec
+from fedsim.layout import Layout, Part
+from fedsim.weights import Weights
 
-
-class Model(NamedTuple):
-    """A model together with the buffers (BatchNorm statistics) that belong to it; None: those of the common start."""
-
-    vector: Vec
-    buffers: Vec | None
+Array = NDArray[Any]
+Metrics = Mapping[str, float]  # by name, as the run's objective defines them: accuracy, loss
+Role = Literal["update", "model", "statistic"]
 
 
 @dataclass(frozen=True)
-class Run:
-    """Which run a job belongs to, and which of a client's lasting memories are part of its history."""
+class RunIdentity:
+    """Which run a job belongs to, and which of a client's stored states are part of its history."""
 
     id: str  # hexadecimal, the same however often the run is stopped and resumed
-    resumed: tuple[int, ...] = ()  # the steps from which it went on
-    saved: int = 0  # the step of the server's last checkpoint, from which it may have to go on
+    resumed: tuple[int, ...] = ()  # the steps from which it was resumed
+    saved: int = 0  # the step of the server's last checkpoint, from which it may be resumed
 
     @classmethod
-    def new(cls) -> "Run":
+    def new(cls) -> "RunIdentity":
         return cls(token_hex(8))
 
     def holds(self, step: int, attempt: int) -> bool:
@@ -34,30 +36,83 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Downlink:
-    """What one client receives: named vectors and numbers. `model` is where its training starts."""
+class Spec:
+    """What an uplink must hold under one name; filters choose by the role what they treat.
 
-    vectors: Mapping[str, Vec] = field(default_factory=dict)
+    update: a difference to what was received; model: whole weights; statistic: anything computed from the data.
+    """
+
+    shape: tuple[int, ...] | None = None  # of the array, or of the parameters; None: any
+    dtype: str = "float32"
+    role: Role = "statistic"
+    buffers: int | None = None  # length of the buffers beside the parameters; None: a plain array, not `Weights`
+    optional: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that every uplink sends for it; 0 if that is not known."""
+        if self.optional or self.shape is None:
+            return 0
+        return prod(self.shape) * np.dtype(self.dtype).itemsize + 4 * (self.buffers or 0)
+
+    @classmethod
+    def weights(cls, layout: Layout, role: Role = "update", part: Part | None = None, optional: bool = False) -> "Spec":
+        """The weights of a model, or of a part of it."""
+        of = layout if part is None else part
+        return cls((of.size,), "float32", role, of.buffer_size, optional)
+
+
+@dataclass(frozen=True)
+class Downlink:
+    """What one client receives: named weights, arrays and numbers. The weights `model` are where its training starts.
+
+    `weights["personal"]`, if the server makes one, is the model that is evaluated as this client's own.
+    """
+
+    weights: Mapping[str, Weights] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
-    shared: bool = True  # `model` is the global model, the same for everyone: its test accuracy counts as `global`
+    shared: bool = True  # `model` is the global model, the same for everyone: its metrics count as `global`
+
+    @property
+    def model(self) -> Weights:
+        return self.weights["model"]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(v.nbytes for values in (self.weights, self.arrays) for v in values.values())
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """What one client returns: named vectors (`delta` = local - received), numbers, and how many examples made them."""
+    """What one client returns: named weights (`delta` = local - received), arrays and numbers."""
 
-    vectors: Mapping[str, Vec]
-    examples: int
+    examples: int  # training samples that made it
+    weights: Mapping[str, Weights] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    local: Vec | Model | None = None  # the model after training: tested (alone: with the `buffers` sent), never sent
+    metrics: Metrics = field(default_factory=dict)
+    local: "Weights | PersonalModel | None" = None  # the model after training: evaluated on the client, never sent
+
+    @property
+    def nbytes(self) -> int:
+        return sum(v.nbytes for values in (self.weights, self.arrays) for v in values.values())
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """Weights that need another prediction than the network's own output: `predict(trainer, inputs) -> output`."""
+
+    weights: Weights
+    predict: Callable[[Any, Any], Any]
 
 
 @dataclass
-class Memory:
-    """What one client keeps between its jobs. It never leaves the client except into a checkpoint of a simulation."""
+class ClientState:
+    """What one client keeps between its jobs. It never leaves the client, except into a checkpoint of a simulation."""
 
-    vectors: dict[str, Vec] = field(default_factory=dict)
+    weights: dict[str, Weights] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
     numbers: dict[str, Scalar] = field(default_factory=dict)
 
 
@@ -78,12 +133,12 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What happens to a job, drawn when it is sent."""
+class SimulatedDelay:
+    """What the straggler model makes of a job, drawn when the job is sent."""
 
-    duration: float = 0.0  # virtual seconds from dispatch to arrival
-    delay: float = 0.0  # the straggler's part of it; on the wall clock it is slept
-    away: float | None = None  # the client drops out: nothing arrives, and it stays away for so many seconds
+    duration: float = 0.0  # virtual seconds from sending to arrival
+    delay: float = 0.0  # the straggler's part of it; on the wall clock the client sleeps it
+    absence: float | None = None  # the client drops out: no result arrives, and it is absent for so many seconds
 
 
 @dataclass(frozen=True)
@@ -94,21 +149,21 @@ class Job:
     step: int  # the server step whose state `down` comes from
     down: Downlink
     train: bool = True
-    test_received: bool = False  # measure the received model, if it is the global one
-    test_personal: bool = False  # measure the model this client would use
-    test_local: bool = False  # measure the model after local training
-    fate: Fate = Fate()
-    turn: int = 0  # how many training jobs the client got before at this step
-    keep: bool = False  # the run is over: a client with a disk of its own keeps its personal model as a file
+    test_received: bool = False  # evaluate the received model, if it is the global one
+    test_personal: bool = False  # evaluate the model this client would use
+    test_local: bool = False  # evaluate the model after local training
+    simulated_delay: SimulatedDelay = SimulatedDelay()
+    job_index: int = 0  # how many training jobs the client was sent before at this step
+    keep: bool = False  # the run is over: a client with a state directory stores its personal model as a file
 
 
 @dataclass(frozen=True)
 class Report:
-    """Test accuracies a client measured while it worked on a job; None: there is no such model, or nobody asked."""
+    """Metrics a client measured while it worked on a job; None: there is no such model, or the job did not ask."""
 
-    received: float | None = None
-    personal: float | None = None
-    local: float | None = None
+    received: Metrics | None = None
+    personal: Metrics | None = None
+    local: Metrics | None = None
 
 
 @dataclass(frozen=True)
@@ -118,18 +173,24 @@ class Answer:
     job: Job
     uplink: Uplink | None  # None: the job was an evaluation
     report: Report
-    cost: Mapping[str, float] = field(default_factory=dict)  # seconds by what they went into, peaks of memory in MB
+    cost: Mapping[str, float] = field(default_factory=dict)  # seconds by activity, peaks of memory in MB
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that brought nothing, and why. `offline`: the node itself is gone."""
+    """A job without a result, and why. `offline`: the node itself is unreachable."""
 
     job: Job
     reason: str
     offline: bool = False
 
     @property
-    def away(self) -> float | None:
-        """How long the client stays away, if it is known to come back."""
-        return self.job.fate.away
+    def absence(self) -> float | None:
+        """How many seconds the client is absent; None unless it dropped out in the simulation."""
+        return self.job.simulated_delay.absence
+
+
+def server_made_personal(down: Downlink) -> bool:
+    """Whether the server itself made the personal model that a client receives: then the model does not depend on the
+    client's state, and can be evaluated while the client trains."""
+    return "personal" in down.weights

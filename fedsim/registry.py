@@ -1,4 +1,4 @@
-"""Names -> algorithms, partitions, datasets, models, paces, straggler models.
+"""Names -> algorithms, partitions, datasets, models, paces, straggler models, aggregators, filters, objectives.
 
 The built-in tables live next to what they list (`strategies.ALGORITHMS`, ...) as `name: "module:attribute"`, so a name
 costs no import until it is used. A third party adds names through the entry point group of the kind, for example
@@ -30,12 +30,15 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "algorithm": Kind("algorithms", "strategies:ALGORITHMS"),
-    "partition": Kind("partitions", "partitions:PARTITIONS"),
-    "dataset": Kind("datasets", "partitions:DATASETS"),
-    "model": Kind("models", "clients:MODELS"),
-    "pace": Kind("paces", "fedsim.pace:PACES"),
-    "stragglers": Kind("stragglers", "fedsim.stragglers:STRAGGLERS"),
+    "algorithm": Kind("algorithms", "fedsim.strategies:ALGORITHMS"),
+    "partition": Kind("partitions", "fedsim.partitions:PARTITIONS"),
+    "dataset": Kind("datasets", "fedsim.partitions:DATASETS"),
+    "model": Kind("models", "fedsim.clients:MODELS"),
+    "pace": Kind("paces", "fedsim.server.pace:PACES"),
+    "stragglers": Kind("stragglers", "fedsim.server.stragglers:STRAGGLERS"),
+    "aggregator": Kind("aggregators", "fedsim.aggregators:AGGREGATORS"),
+    "filter": Kind("filters", "fedsim.filters:FILTERS"),
+    "objective": Kind("objectives", "fedsim.clients:OBJECTIVES"),
 }
 
 
@@ -75,9 +78,12 @@ def find(kind: str, name: str) -> Any:
     check(kind, name)
     known = providers(kind)
     try:
-        return load(known[name])
+        found = load(known[name])
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{kind} {name!r} is provided by {known[name]}, which cannot be loaded: {error}") from error
+    if kind == "algorithm" and found.name != name:
+        raise ConfigError(f"algorithm {name!r} is provided by {known[name]}, which calls itself {found.name!r}")
+    return found
 
 
 def describe(kind: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Every random draw has a key: (run seed, client id, step, turn, purpose). Nothing depends on the order of execution."""
+"""Every random draw has a key (run seed, client id, step, job index, purpose), so that no order of execution matters."""
 
 from zlib import crc32
 

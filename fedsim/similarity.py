@@ -1,4 +1,4 @@
-"""How alike vectors are: products of all pairs, accumulated in float64, block by block."""
+"""Gram matrices, distances and cosines of all pairs of vectors, accumulated in float64, block by block."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedsim.vector import Vec, blocks_of
+from fedsim.weights import Vec, blocks_of
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.float32]
@@ -17,11 +17,11 @@ STRIPES = 16
 
 
 def gram(rows: Rows | Sequence[Vec], parts: Iterable[slice] | None = None, origin: Vec | None = None) -> Matrix:
-    """The inner product of every pair of rows, over these parts of them, seen from `origin`.
+    """The inner product of every pair of rows minus `origin`, over the columns in `parts` (default: all).
 
-    Only N x BLOCK values per core are ever copied. Stripes of the columns are spread over the cores, each product on one:
-    BLAS's own threads wait for each other after every block, which on a busy machine costs ten times the work. The stripes
-    are fixed, so the sum is the same anywhere.
+    Copies at most N x BLOCK values per core. Stripes of columns are distributed over the cores, one BLAS thread each:
+    several threads per product wait for each other after every block, which is ten times slower on a busy machine. The
+    stripes do not depend on the number of cores, so the result is the same on every machine.
     """
     every = list(blocks_of([slice(0, len(rows[0]))] if parts is None else parts))
     length = -(-len(every) // STRIPES)
@@ -45,15 +45,15 @@ def _gram(rows: Rows | Sequence[Vec], blocks: Sequence[slice], origin: Vec | Non
             value[:] = row[block]
         if origin is not None:
             values -= origin[block]
-        total += values @ values.T  # numpy sees the symmetry and computes one half
+        total += values @ values.T  # numpy computes only one half of a symmetric product
     return total
 
 
 def squared_distances(rows: Rows) -> Matrix:
     """||rows[i] - rows[j]||^2, with an exact zero on the diagonal.
 
-    Products are taken from the first row, not from zero: models from one start lie close together and far from the
-    origin, and the difference of large numbers would lose the digits that tell them apart.
+    Products are computed relative to the first row: models with a common start are close to each other and far from
+    zero, and differences of large products would lose the digits in which they differ.
     """
     products = gram(rows, origin=rows[0])
     norms = np.diagonal(products)
@@ -63,7 +63,7 @@ def squared_distances(rows: Rows) -> Matrix:
 
 
 def cosines(products: Matrix) -> Matrix:
-    """The cosines of all pairs, from their Gram matrix. A row of zeros is like itself and at right angles to the others."""
+    """The cosines of all pairs, from their Gram matrix. A zero row has cosine 1 with itself and 0 with the others."""
     lengths = np.sqrt(np.diagonal(products))
     scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     found = np.clip(products * scale[:, None] * scale[None, :], -1, 1)

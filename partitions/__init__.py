@@ -1,36 +1,36 @@
-"""What each client holds: the datasets, the ways of splitting them, and how unequal the clients become.
+"""What each client holds: the datasets, the splits, and measures of how heterogeneous the clients are.
 
 The two tables are lazy ("module:attribute"), so listing a name imports nothing.
 """
 
 DATASETS: dict[str, str] = {
-    "digits": "partitions.catalogue:DIGITS",
-    "mnist": "partitions.catalogue:MNIST",
-    "fmnist": "partitions.catalogue:FMNIST",
-    "emnist-balanced": "partitions.catalogue:EMNIST_BALANCED",
-    "emnist-byclass": "partitions.catalogue:EMNIST_BYCLASS",
-    "cifar10": "partitions.catalogue:CIFAR10",
-    "cifar100": "partitions.catalogue:CIFAR100",
-    "svhn": "partitions.catalogue:SVHN",
-    "usps": "partitions.catalogue:USPS",
-    "stl10": "partitions.catalogue:STL10",
-    "mix4": "partitions.catalogue:MIX4",
+    "digits": "fedsim.partitions.catalogue:DIGITS",
+    "mnist": "fedsim.partitions.catalogue:MNIST",
+    "fmnist": "fedsim.partitions.catalogue:FMNIST",
+    "emnist-balanced": "fedsim.partitions.catalogue:EMNIST_BALANCED",
+    "emnist-byclass": "fedsim.partitions.catalogue:EMNIST_BYCLASS",
+    "cifar10": "fedsim.partitions.catalogue:CIFAR10",
+    "cifar100": "fedsim.partitions.catalogue:CIFAR100",
+    "svhn": "fedsim.partitions.catalogue:SVHN",
+    "usps": "fedsim.partitions.catalogue:USPS",
+    "stl10": "fedsim.partitions.catalogue:STL10",
+    "mix4": "fedsim.partitions.catalogue:MIX4",
 }
 
 PARTITIONS: dict[str, str] = {
-    "iid": "partitions.uniform:IID",
-    "quantity": "partitions.uniform:QUANTITY",
-    "shards": "partitions.skewed:SHARDS",
-    "pathological": "partitions.skewed:PATHOLOGICAL",
-    "dirichlet": "partitions.skewed:DIRICHLET",
-    "classes": "partitions.classes:CLASSES",
-    "practical": "partitions.practical:PRACTICAL",
-    "c-niid": "partitions.clustered:C_NIID",
-    "sc-niid": "partitions.clustered:SC_NIID",
-    "c-dir": "partitions.clustered:C_DIR",
-    "sc-dir": "partitions.clustered:SC_DIR",
-    "mix4": "partitions.sourced:MIX4",
-    "feature-shift": "partitions.sourced:FEATURE_SHIFT",
-    "by-user": "partitions.natural:BY_USER",
-    "own": "partitions.natural:OWN",
+    "iid": "fedsim.partitions.iid:IID",
+    "quantity": "fedsim.partitions.quantity:QUANTITY",
+    "shards": "fedsim.partitions.label_skew:SHARDS",
+    "pathological": "fedsim.partitions.label_skew:PATHOLOGICAL",
+    "dirichlet": "fedsim.partitions.label_skew:DIRICHLET",
+    "classes": "fedsim.partitions.classes:CLASSES",
+    "practical": "fedsim.partitions.practical:PRACTICAL",
+    "c-niid": "fedsim.partitions.clustered:C_NIID",
+    "sc-niid": "fedsim.partitions.clustered:SC_NIID",
+    "c-dir": "fedsim.partitions.clustered:C_DIR",
+    "sc-dir": "fedsim.partitions.clustered:SC_DIR",
+    "mix4": "fedsim.partitions.feature_shift:MIX4",
+    "feature-shift": "fedsim.partitions.feature_shift:FEATURE_SHIFT",
+    "by-user": "fedsim.partitions.by_user:BY_USER",
+    "own": "fedsim.partitions.by_user:OWN",
 }

@@ -1,22 +1,20 @@
-"""Things worth keeping between processes: built by one process, there whole or not at all, then read by all."""
+"""Prepared data and drawn splits on disk: built once by one process, complete or absent, then read by all processes."""
 
-import fcntl
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import ConfigError
+from fedsim.files import new_folder
+from fedsim.partitions.split import Array
 
 
-def home() -> Path:
+def root() -> Path:
+    """The cache folder: $FEDSIM_CACHE, else ~/.cache/fedsim."""
     return Path(os.environ.get("FEDSIM_CACHE") or Path.home() / ".cache" / "fedsim")
 
 
@@ -25,33 +23,25 @@ def key(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def digest(array: NDArray[Any]) -> str:
+def digest(array: Array) -> str:
+    """The SHA-256 of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()
 
 
-def once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """`folder`, filled by `build` if no process has done so yet."""
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """`folder`, filled by `build` if no process has done so yet; raises ConfigError if the cache cannot be written."""
     if folder.exists():
         return folder
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    from filelock import FileLock  # 13 ms that a client with a prepared copy need not spend
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.with_name(f".{folder.name}.lock")):
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
             if not folder.exists():
-                shutil.rmtree(unfinished, ignore_errors=True)  # of a process that died
-                unfinished.mkdir()
-                build(unfinished)
-                os.replace(unfinished, folder)
+                with new_folder(folder) as unfinished:
+                    build(unfinished)
     except OSError as error:
         raise ConfigError(
-            f"cannot write to the cache {home()}: {error}. Set FEDSIM_CACHE to a folder that can be written"
+            f"cannot write to the cache {root()}: {error}. Set FEDSIM_CACHE to a folder that can be written"
         ) from error
     return folder
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Only one process at a time; the system frees the lock of a process that dies."""
-    with lock.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

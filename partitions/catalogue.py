@@ -1,15 +1,15 @@
-"""The known datasets: their classes, their normalisation, and where torchvision keeps them."""
+"""The known datasets: their classes, their normalization, and their names in torchvision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Joined = Literal["apart", "together"]
+LabelSpaces = Literal["apart", "together"]
 
 
 @dataclass(frozen=True)
-class Vision:
-    """How torchvision names a dataset and its two parts."""
+class Torchvision:
+    """The class of a dataset in torchvision, and the arguments that choose its two parts."""
 
     name: str
     train: Mapping[str, object] = field(default_factory=lambda: {"train": True})
@@ -19,43 +19,44 @@ class Vision:
 
 @dataclass(frozen=True)
 class Single:
-    """One dataset. Mean and deviation are per channel, of pixels scaled to 0..1; empty: measured on the training part."""
+    """One dataset. Mean and std normalize images per channel, for pixels scaled to 0..1; empty: measured on x_train."""
 
     name: str
     about: str
     classes: int = 0  # 0: the largest label plus one
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    vision: Vision | None = None
-    reader: str = ""  # "module:function" that turns this into raw arrays, for a dataset that torchvision does not have
+    vision: Torchvision | None = None
+    reader: str = ""  # "module:function" from this to `readers.Raw`, for a dataset that torchvision does not have
+    objective: str = "classification"  # what models are trained for: the name of an objective
 
 
 @dataclass(frozen=True)
 class Composite:
-    """Several datasets side by side, brought to one image shape. Labels lie `apart` (each dataset its own) or `together`."""
+    """Several datasets side by side, images of one shape. Labels lie `apart` (each dataset its own) or `together`."""
 
     name: str
     about: str
     parts: tuple[str, ...]
-    labels: Joined
+    labels: LabelSpaces
 
 
-def _by_split(name: str) -> Vision:
-    return Vision(name, {"split": "train"}, {"split": "test"})
+def _by_split(name: str) -> Torchvision:
+    return Torchvision(name, {"split": "train"}, {"split": "test"})
 
 
-def _emnist(split: str) -> Vision:
-    return Vision("EMNIST", {"split": split, "train": True}, {"split": split, "train": False}, transposed=True)
+def _emnist(split: str) -> Torchvision:
+    return Torchvision("EMNIST", {"split": split, "train": True}, {"split": split, "train": False}, transposed=True)
 
 
 DIGITS = Single(
     "digits",
     "1,797 handwritten digits, 8x8, in scikit-learn: no download",
     10,
-    reader="partitions.sources:from_sklearn",
+    reader="fedsim.partitions.readers:from_sklearn",
 )
-MNIST = Single("mnist", "70,000 handwritten digits, 28x28", 10, (0.1307,), (0.3081,), Vision("MNIST"))
-FMNIST = Single("fmnist", "70,000 articles of clothing, 28x28", 10, (0.2860,), (0.3530,), Vision("FashionMNIST"))
+MNIST = Single("mnist", "70,000 handwritten digits, 28x28", 10, (0.1307,), (0.3081,), Torchvision("MNIST"))
+FMNIST = Single("fmnist", "70,000 articles of clothing, 28x28", 10, (0.2860,), (0.3530,), Torchvision("FashionMNIST"))
 EMNIST_BALANCED = Single(
     "emnist-balanced",
     "131,600 letters and digits in 47 equal classes, 28x28",
@@ -78,7 +79,7 @@ CIFAR10 = Single(
     10,
     (0.4914, 0.4822, 0.4465),
     (0.247, 0.243, 0.261),
-    Vision("CIFAR10"),
+    Torchvision("CIFAR10"),
 )
 CIFAR100 = Single(
     "cifar100",
@@ -86,13 +87,13 @@ CIFAR100 = Single(
     100,
     (0.5071, 0.4865, 0.4409),
     (0.2673, 0.2564, 0.2762),
-    Vision("CIFAR100"),
+    Torchvision("CIFAR100"),
 )
 SVHN = Single(
     "svhn", "99,289 house numbers, 32x32x3", 10, (0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197), _by_split("SVHN")
 )
 # Copies of USPS differ in contrast, so its mean and deviation are measured.
-USPS = Single("usps", "9,298 handwritten digits, 16x16", 10, vision=Vision("USPS"))
+USPS = Single("usps", "9,298 handwritten digits, 16x16", 10, vision=Torchvision("USPS"))
 STL10 = Single(
     "stl10",
     "13,000 photos in 10 classes, 96x96x3",

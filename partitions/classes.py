@@ -1,37 +1,37 @@
-"""The split of SPFL's appendix B: each class is cut into one bucket per client, each client takes the buckets of k classes.
+"""The split of SPFL's appendix B: every class is cut into a bucket per client, every client takes k classes' buckets.
 
 Only the training part is used, and every bucket is cut 80/20 into training and test. IID: one class set shared by all
 clients; non-IID: each client draws its own. The appendix calls this a skew of features; it is one of labels. A `size`
-makes training data scarce and leaves the test data alone.
+reduces the training samples and leaves the test samples unchanged.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.config import at_least
+from fedsim.config import NonNegativeInt, PositiveInt, check
 from fedsim.errors import ConfigError
-from partitions.deal import by_class, exists
-from partitions.split import Labels, Partition, Share
+from fedsim.partitions.allocation import by_class, require_classes
+from fedsim.partitions.split import Labels, Partition, Share
 
 TEST_EVERY = 5  # one sample in five is a test sample
 
 
 @dataclass(frozen=True)
 class ClassesParams:
-    classes: int = 6  # per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
-    shared: bool = False  # true: all clients own the same classes (the paper's IID)
-    size: int = 0  # training samples per client, in equal parts of its classes; 0: all there are
+    classes: PositiveInt = 6  # per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
+    shared: bool = False  # true: all clients hold the same classes (the paper's IID)
+    size: NonNegativeInt = 0  # training samples per client, in equal parts of its classes; 0: all there are
 
     def __post_init__(self) -> None:
-        at_least("partition.classes", self.classes, 1)
-        at_least("partition.size", self.size, 0)
+        check(self, "partition")
         if self.size % self.classes:
             raise ConfigError(f"partition.size={self.size} cannot be divided equally by {self.classes} classes")
 
 
 def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Generator) -> list[Share]:
-    exists("classes", params.classes, labels.classes)
+    """One bucket of each of k classes for every client."""
+    require_classes("classes", params.classes, labels.classes)
     pools = by_class(labels.train, labels.classes, rng)
     smallest = min(len(pool) for pool in pools)
     if smallest < clients * TEST_EVERY:

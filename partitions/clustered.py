@@ -1,8 +1,8 @@
-"""The splits of "Rethinking Data Heterogeneity in FL": label skew across all classes (c-) or inside super clusters (sc-).
+"""The splits of "Rethinking Data Heterogeneity in FL": label skew over all classes (c-) or inside super clusters (sc-).
 
-Clients belong to one super cluster each and draw labels only from it. c-niid and c-dir are NIID-Bench's label splits, as the
-text says; `partition.pseudo-clusters=true` is what the authors' code ran for its tables: the sc- routine on random clusters
-of the same sizes. Every client is tested on all test samples of its labels.
+Clients belong to one super cluster each and draw labels only from it. c-niid and c-dir are NIID-Bench's label splits,
+as the text says; `partition.pseudo-clusters=true` is what the authors' code ran for its tables: the sc- routine on
+random clusters of the same sizes. Every client is tested on all test samples of its labels.
 """
 
 from collections.abc import Sequence
@@ -11,67 +11,60 @@ from typing import Literal
 
 import numpy as np
 
-from fedsim.config import at_least, positive
+from fedsim.config import NonNegativeInt, PositiveFloat, PositiveInt
 from fedsim.errors import ConfigError
-from partitions import dirichlet
-from partitions.deal import Counts, among_holders, by_class, draw_labels, exists, hand_out, whole, with_all_tests
-from partitions.split import Clusters, Labels, Partition, Share
+from fedsim.partitions import dirichlet
+from fedsim.partitions.allocation import (
+    Counts,
+    allocate,
+    allocate_equally,
+    apportion,
+    by_class,
+    draw_classes,
+    require_classes,
+    with_all_tests,
+)
+from fedsim.partitions.split import Clusters, Labels, Partition, Share
 
 Allocation = Literal["proportional", "official-code"]
 
 
 @dataclass(frozen=True)
 class CNiidParams:
-    labels: int = (
-        0  # per client; 0: two, or a fifth of the classes where that is more, which is what the paper's "(2)" means
-    )
+    labels: NonNegativeInt = 0  # per client; 0: two, or a fifth of the classes if that is more (the paper's "(2)")
     pseudo_clusters: bool = False
-
-    def __post_init__(self) -> None:
-        at_least("partition.labels", self.labels, 0)
 
 
 @dataclass(frozen=True)
 class ScNiidParams:
-    labels: int = 0  # as above, of the client's super cluster
+    labels: NonNegativeInt = 0  # as above, of the client's super cluster
     clusters: str = "auto"  # auto: table 7, else discovered | discover | spelled out: 0,1,8,9/2,3,4,5,6,7
     allocation: Allocation = "proportional"  # clients per cluster
-
-    def __post_init__(self) -> None:
-        at_least("partition.labels", self.labels, 0)
 
 
 @dataclass(frozen=True)
 class CDirParams:
-    alpha: float = 0.5
-    min_size: int = 10
+    alpha: PositiveFloat = 0.5
+    min_size: PositiveInt = 10
     pseudo_clusters: bool = False
-
-    def __post_init__(self) -> None:
-        positive("partition.alpha", self.alpha)
-        at_least("partition.min_size", self.min_size, 1)
 
 
 @dataclass(frozen=True)
 class ScDirParams:
-    alpha: float = 0.5
-    min_size: int = 15
+    alpha: PositiveFloat = 0.5
+    min_size: PositiveInt = 15
     clusters: str = "auto"
     allocation: Allocation = "proportional"
-
-    def __post_init__(self) -> None:
-        positive("partition.alpha", self.alpha)
-        at_least("partition.min_size", self.min_size, 1)
 
 
 def c_niid(labels: Labels, clients: int, params: CNiidParams, rng: np.random.Generator) -> list[Share]:
     if params.pseudo_clusters:
         clusters = _shuffled(_super_clusters(labels, "auto"), rng)
         return _niid(labels, clusters, clients, params.labels, "proportional", rng)
-    exists("labels", params.labels, labels.classes)
-    everything = tuple(range(labels.classes))
-    held = draw_labels(np.array(everything), clients, params.labels or _a_fifth(everything), rng)
-    return with_all_tests(labels, among_holders(by_class(labels.train, labels.classes, rng), held))
+    require_classes("labels", params.labels, labels.classes)
+    classes = np.arange(labels.classes)
+    held = draw_classes(classes, clients, params.labels or _default_labels(len(classes)), rng)
+    return with_all_tests(labels, allocate_equally(by_class(labels.train, labels.classes, rng), held))
 
 
 def sc_niid(labels: Labels, clients: int, params: ScNiidParams, rng: np.random.Generator) -> list[Share]:
@@ -101,7 +94,7 @@ def _niid(
         raise ConfigError(
             f"partition.labels={each} is more than the {smallest} labels of a super cluster; use {smallest} or fewer"
         )
-    wanted = [each or min(_a_fifth(cluster), len(cluster)) for cluster in clusters]
+    wanted = [each or min(_default_labels(len(cluster)), len(cluster)) for cluster in clusters]
     needed = _clients_needed(clusters, wanted, allocation)
     if clients < needed:
         raise ConfigError(
@@ -110,11 +103,11 @@ def _niid(
         )
     members = _members(clusters, clients, allocation, rng)
     drawn = [
-        draw_labels(np.array(cluster), n, number, rng)
+        draw_classes(np.array(cluster), n, number, rng)
         for cluster, n, number in zip(clusters, members.tolist(), wanted, strict=True)
     ]
     held = [own for group in drawn for own in group]
-    return with_all_tests(labels, among_holders(by_class(labels.train, labels.classes, rng), held))
+    return with_all_tests(labels, allocate_equally(by_class(labels.train, labels.classes, rng), held))
 
 
 def _clients_needed(clusters: Clusters, wanted: Sequence[int], allocation: Allocation) -> int:
@@ -137,35 +130,35 @@ def _dir(
     own = [[pools[label] for label in cluster] for cluster in clusters]
     groups = [(np.array([len(p) for p in part]), n) for part, n in zip(own, members.tolist(), strict=True)]
     counts = dirichlet.counts(groups, alpha, min_size, rng)
-    trains = [train for part, drawn in zip(own, counts, strict=True) for train in hand_out(part, drawn)]
+    trains = [train for part, drawn in zip(own, counts, strict=True) for train in allocate(part, drawn)]
     return with_all_tests(labels, trains)
 
 
-def _a_fifth(labels: Sequence[int]) -> int:
-    return max(2, -(-len(labels) // 5))
+def _default_labels(classes: int) -> int:
+    return max(2, -(-classes // 5))
 
 
 def _super_clusters(labels: Labels, choice: str) -> Clusters:
     if labels.super_clusters is None:
-        raise ConfigError("this split needs to know which classes look alike, and these labels come without images")
+        raise ConfigError("this split needs to know which classes look alike, and these labels come without samples")
     return labels.super_clusters(choice)
 
 
 def _shuffled(clusters: Clusters, rng: np.random.Generator) -> Clusters:
-    """Random clusters of the same sizes. (The authors' code draws them overlapping, by a slip that newer numpy refuses.)"""
+    """Random clusters of the same sizes. (The authors' code draws overlapping ones by mistake; newer numpy refuses.)"""
     order = iter(rng.permutation(sum(map(len, clusters))).tolist())
     return tuple(tuple(next(order) for _ in cluster) for cluster in clusters)
 
 
 def _members(clusters: Clusters, clients: int, allocation: Allocation, rng: np.random.Generator) -> Counts:
-    """Clients per super cluster: in proportion to its size (the text), or to 1 + its share of the classes (the code)."""
+    """Clients per super cluster: in proportion to its classes (the text), or to 1 + its share of them (the code)."""
     if clients < len(clusters):
         raise ConfigError(
             f"{clients} clients cannot fill {len(clusters)} super clusters; use clients={len(clusters)} or more"
         )
     sizes = np.array([len(cluster) for cluster in clusters], np.float64)
     if allocation == "proportional":
-        members = np.maximum(whole(clients, sizes), 1)
+        members = np.maximum(apportion(clients, sizes), 1)
     else:
         weights = 1 + sizes / sizes.sum()
         members = np.ceil(clients * weights / weights.sum()).astype(np.int64)

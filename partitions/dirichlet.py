@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import ConfigError
-from partitions.deal import Counts, whole
+from fedsim.partitions.allocation import Counts, apportion
 
 ATTEMPTS = 100
 Group = tuple[Counts, int]  # the sizes of its classes, and the number of clients that share them
@@ -16,7 +16,10 @@ Group = tuple[Counts, int]  # the sizes of its classes, and the number of client
 def counts(
     groups: Sequence[Group], alpha: float, min_size: int, rng: np.random.Generator, balance: bool = True
 ) -> list[Counts]:
-    """Clients x classes for each group, redrawn until everybody has `min_size` samples; if nobody ever does, what would."""
+    """Clients x classes for each group, drawn again until every client has `min_size` samples.
+
+    Raises ConfigError with the nearest settings that work if no draw gives every client enough.
+    """
     seeds = rng.integers(2**32, size=len(groups)).tolist()
 
     def best(trial: float) -> list[Counts]:
@@ -32,7 +35,7 @@ def counts(
         enough = (trial for trial in larger if _smallest(best(trial)) >= min_size)
         works += [f"partition.alpha={trial:g}" for trial in islice(enough, 1)]
     raise ConfigError(
-        f"{ATTEMPTS} draws of Dirichlet({alpha:g}) never gave everybody {min_size} samples; "
+        f"{ATTEMPTS} draws of Dirichlet({alpha:g}) never gave every client {min_size} samples; "
         f"the nearest that works is {' or '.join(works) or 'a smaller number of clients'}"
     )
 
@@ -56,13 +59,13 @@ def _draw(sizes: Counts, clients: int, alpha: float, balance: bool, rng: np.rand
     drawn = np.zeros((clients, len(sizes)), np.int64)
     for c, size in enumerate(sizes):
         weights = rng.dirichlet(np.full(clients, alpha))
-        if balance:  # who already holds an average share gets nothing more
-            weights = _only(weights, drawn.sum(axis=1) < sizes.sum() / clients)
-        drawn[:, c] = whole(int(size), weights)
+        if balance:  # a client that holds an average share already gets nothing more
+            weights = _restricted(weights, drawn.sum(axis=1) < sizes.sum() / clients)
+        drawn[:, c] = apportion(int(size), weights)
     return drawn
 
 
-def _only(weights: NDArray[np.float64], open_to: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """A tiny alpha puts all weight on one client; if that one is full, the others share equally."""
-    left = weights * open_to
-    return left if left.sum() > 0 else open_to.astype(np.float64)
+def _restricted(weights: NDArray[np.float64], eligible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The weights of the eligible clients, or equal ones if a tiny alpha put all weight on clients that are not."""
+    left = weights * eligible
+    return left if left.sum() > 0 else eligible.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The silos of a partition as files to hand out: a federation on them trains exactly like the simulated partition."""
+"""The clients of a partition as files: a federation of nodes that bring them trains like the simulated partition."""
 
 import json
 from dataclasses import asdict
@@ -9,16 +9,16 @@ import numpy as np
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.files import write_json, write_npz, write_text
-from partitions import silo
-from partitions.datasets import Dataset, Progress
-from partitions.sources import Array
-from partitions.split import Indices, Share
+from fedsim.partitions.client_data import load_dataset, shares
+from fedsim.partitions.datasets import Dataset, Progress
+from fedsim.partitions.split import Array, Indices, Share
 
 README = """\
 {clients} silos of {dataset}, partition {partition} {params}, seed {seed}.
 
-client-NNNN.npz is all that client NNNN may see: x_train, y_train, x_test, y_test, and the dataset's number of classes,
-mean and std. silos.json lists sizes and label counts. Copy each file to its machine and start the node there with
+client-NNNN.npz is all that client NNNN may see: x_train, y_train, x_test, y_test, the dataset's objective and number of
+classes, and the mean and std of its images. silos.json lists sizes and label counts. Copy each file to its machine and
+start the node there with
 
   --node-config 'partition-id=3 data="/path/to/client-0003.npz"'
 
@@ -27,40 +27,49 @@ then run with clients={clients} partition=own seed={seed}; dataset={dataset} is 
 
 
 def export(config: RunConfig, out: Path, progress: Progress) -> None:
-    """One npz per client, in the order and with the normalisation a simulated client has."""
+    """Writes silos.json, a README, and an npz per client with the order and normalization of the simulated client.
+
+    Raises ConfigError if `out` is not empty or a client would have no training or no test samples.
+    """
     if out.is_dir() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: choose a new folder")
-    dataset, shares = silo.dataset_of(config), silo.shares(config)
-    if empty := [i for i, share in enumerate(shares) if not len(share.train) or not len(share.test)]:
+    dataset, split = load_dataset(config), shares(config)
+    if empty := [i for i, share in enumerate(split) if not len(share.train) or not len(share.test)]:
         raise ConfigError(f"client {empty[0]} has no training or no test samples: use fewer clients")
-    pooled, silos = dataset.labels.pooled, []
     out.mkdir(parents=True, exist_ok=True)
-    for client, share in enumerate(shares):
+    silos = []
+    for client, share in enumerate(split):
         name = f"client-{client:04d}.npz"
-        labels = {f"y_{part}": pooled[own] for part, own in (("train", share.train), ("test", share.test))}
-        write_npz(out / name, {**_images(dataset, share), **labels, "classes": dataset.classes})
-        counts = {
-            f"labels_{part[2:]}": np.bincount(y, minlength=dataset.classes).tolist() for part, y in labels.items()
-        }
-        sizes = {"train": len(share.train), "test": len(share.test), "quarter_turns": share.turns}
-        silos.append({"file": name, "client": client, **sizes, **counts})
-        progress(client + 1, len(shares))
-    about = {
+        targets = {"y_train": dataset.targets[share.train], "y_test": dataset.targets[share.test]}
+        about = {"classes": dataset.classes, "objective": dataset.objective}
+        write_npz(out / name, {**_samples(dataset, share), **targets, **about})
+        sizes = {"train": len(share.train), "test": len(share.test), "transform": share.transform}
+        silos.append({"file": name, "client": client, **sizes, **_label_counts(dataset, share)})
+        progress(client + 1, len(split))
+    told = {
         "dataset": config.dataset,
         "partition": config.partition,
         "params": asdict(config.params("partition")),
         "seed": config.seed,
         "clients": config.clients,
         "classes": dataset.classes,
+        "objective": dataset.objective,
     }
-    write_json(out / "silos.json", {**about, "silos": silos})
-    write_text(out / "README.txt", README.format(**{**about, "params": json.dumps(about["params"])}))
+    write_json(out / "silos.json", {**told, "silos": silos})
+    write_text(out / "README.txt", README.format(**{**told, "params": json.dumps(told["params"])}))
 
 
-def _images(dataset: Dataset, share: Share) -> dict[str, Array]:
-    """Images as the dataset stores them, with its mean and deviation: those measured on one silo would differ.
+def _label_counts(dataset: Dataset, share: Share) -> dict[str, list[int]]:
+    if not dataset.has_class_labels:
+        return {}
+    parts = {"labels_train": share.train, "labels_test": share.test}
+    return {key: np.bincount(dataset.targets[i], minlength=dataset.classes).tolist() for key, i in parts.items()}
 
-    A client of several datasets with a normalisation each gets its images normalised already.
+
+def _samples(dataset: Dataset, share: Share) -> dict[str, Array]:
+    """Samples as the dataset stores them, images with its mean and deviation: those measured on one silo would differ.
+
+    A client of several datasets with a normalization each gets its images normalized already.
     """
     sources = dataset.labels.source
     held = [0] if sources is None else np.unique(sources[np.concatenate([share.train, share.test])]).tolist()
@@ -68,22 +77,17 @@ def _images(dataset: Dataset, share: Share) -> dict[str, Array]:
     raw = len({(part.mean, part.std, part.x_train.dtype) for part in parts}) == 1
     dtype = parts[0].x_train.dtype if raw else np.dtype(np.float32)
 
-    def images(indices: Indices) -> Array:
-        x = np.rot90(dataset.images(indices, normalised=not raw), share.turns, axes=(2, 3)).astype(dtype)
-        return _as_read(x)
+    def stored(indices: Indices) -> Array:
+        x = dataset.samples(indices, normalized=not raw, transform=share.transform).astype(dtype)
+        return _channels_last(x) if parts[0].is_images else x
 
-    mean, std = (parts[0].mean, parts[0].std) if raw else ((0.0,), (1.0,))
-    channels = dataset.shape[0]
-    return {
-        "x_train": images(share.train),
-        "x_test": images(share.test),
-        "mean": np.broadcast_to(mean, channels),
-        "std": np.broadcast_to(std, channels),
-    }
+    arrays = {"x_train": stored(share.train), "x_test": stored(share.test)}
+    if parts[0].is_images:
+        mean, std = (parts[0].mean, parts[0].std) if raw else ((0.0,), (1.0,))
+        arrays["mean"], arrays["std"] = (np.broadcast_to(v, dataset.shape[0]) for v in (mean, std))
+    return arrays
 
 
-def _as_read(x: Array) -> Array:
-    """N x C x H x W -> the usual way to write it: N x H x W x C, grey images N x H x W, tables N x D."""
-    if x.shape[1] > 1:
-        return np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    return np.ascontiguousarray(x[:, 0, 0] if x.shape[2] == 1 else x[:, 0])
+def _channels_last(x: Array) -> Array:
+    """N x C x H x W -> the usual layout of files: N x H x W x C, and N x H x W for grey images."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1) if x.shape[1] > 1 else x[:, 0])

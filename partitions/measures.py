@@ -1,7 +1,7 @@
-"""How far apart clients (or classes) are: principal angles between their data, earth mover's distance, CKA, label entropy.
+"""How far apart clients (or classes) are: principal angles of their data, earth mover's distance, CKA, label entropy.
 
 Signatures and angles are those of "Rethinking Data Heterogeneity in FL": a client's signature is the first p left
-singular vectors of its uncentred data matrix (one column per sample).
+singular vectors of its uncentered data matrix (one column per sample).
   Eq. 2  smallest angle.  `min_entry`: min over entries of arccos|u_a . v_b|, which made the published tables;
          `principal`: the strict smallest principal angle, arccos of the largest singular value of U'V.
   Eq. 3  trace of angles. `ordered`: sum over a of arccos|u_a . v_a|, as written; `published`: p times Eq. 2, which is
@@ -20,7 +20,7 @@ from scipy.spatial.distance import pdist, squareform
 from threadpoolctl import threadpool_limits
 
 from fedsim.errors import ConfigError, unknown
-from partitions.split import Clusters
+from fedsim.partitions.split import Clusters
 
 Matrix = NDArray[np.float64]
 Samples = NDArray[Any]  # N x anything
@@ -28,31 +28,32 @@ Mode = Literal["min_entry", "principal", "ordered", "published"]
 Linkage = Literal["wpgma", "upgma", "complete"]
 
 _SCIPY_METHOD: dict[Linkage, str] = {"wpgma": "weighted", "upgma": "average", "complete": "complete"}
-QUANTILES = 1000  # of the projected samples, when comparing distributions
-DIRECTIONS = 64  # principal directions of the pooled data that CKA looks at
-POOLED = 3000  # samples that fix the pooled directions
+QUANTILES = 1000  # of the projected samples, to compare distributions
+DIRECTIONS = 64  # principal directions of the pooled data that CKA compares
+POOLED = 3000  # samples that the pooled directions are computed from
 
 
 def flat(x: Samples) -> Matrix:
+    """N x all values of a sample, as float64."""
     return x.reshape(len(x), -1).astype(np.float64)
 
 
 def signature(x: Samples, p: int = 3) -> Matrix:
-    """dim x p: the first p left singular vectors of the uncentred data, the strongest first."""
+    """dim x p: the first p left singular vectors of the uncentered data, the strongest first."""
     samples = flat(x)
     smaller = min(samples.shape)
     if p > smaller:
         raise ConfigError(
             f"{samples.shape[0]} samples of {samples.shape[1]} values have no {p} directions; use {smaller} or fewer"
         )
-    if p > smaller // 4 or smaller < 50:  # the iterative solver needs room; small matrices are cheap anyway
+    if p > smaller // 4 or smaller < 50:  # too small for the iterative solver, and cheap anyway
         return np.asarray(np.linalg.svd(samples, full_matrices=False)[2][:p].T)
     _, strength, vectors = svds(samples, k=p, v0=np.ones(smaller))
     return np.asarray(vectors[np.argsort(-strength)].T)
 
 
 def signatures(groups: Iterable[Samples], p: int = 3) -> list[Matrix]:
-    """One per group. On one thread: in the solver's many small products, threads mostly wait for each other."""
+    """One per group. On one thread, which is faster for the solver's many small products."""
     with threadpool_limits(1):
         return [signature(x, p) for x in groups]
 
@@ -89,7 +90,7 @@ def merges(distances: Matrix, linkage: Linkage = "wpgma") -> Matrix:
 
 
 def cluster(distances: Matrix, threshold: float | None = None, linkage: Linkage = "wpgma") -> Clusters:
-    """Merge the closest until they are further apart than `threshold`; none given: cut at the widest gap of the heights."""
+    """Merge the closest until they are further apart than `threshold`; None: cut at the widest gap of merge heights."""
     if len(distances) == 1:
         return ((0,),)
     tree = merges(distances, linkage)
@@ -101,7 +102,7 @@ def cluster(distances: Matrix, threshold: float | None = None, linkage: Linkage 
 
 
 def _widest_gap(heights: Matrix) -> float:
-    """The middle of the widest gap between merges, among those that leave at least two members per cluster on average."""
+    """The middle of the widest gap between merge heights that leaves two members per cluster or more on average."""
     first = len(heights) // 2  # as many merges halve the number of clusters
     if first + 1 >= len(heights):
         return float(heights[-1])
@@ -110,7 +111,7 @@ def _widest_gap(heights: Matrix) -> float:
 
 
 def order_by_cluster(distances: Matrix) -> list[int]:
-    """The clients so that those close to each other stand together."""
+    """The clients in an order that puts those close to each other side by side."""
     return list(range(len(distances))) if len(distances) < 3 else hierarchy.leaves_list(merges(distances)).tolist()
 
 
@@ -120,31 +121,31 @@ class Pooled:
     def __init__(self, clients: Sequence[Samples]):
         self._clients = clients
         quota = max(1, POOLED // len(clients))
-        self._some = np.concatenate([flat(x[:: -(-len(x) // quota)]) for x in clients])
+        self._subset = np.concatenate([flat(x[:: -(-len(x) // quota)]) for x in clients])
 
     def emd(self, p: int = 3) -> Matrix:
         """Mean over the first p directions of the 1-D earth mover's distance, in deviations of the pooled data."""
-        mean = self._some.mean(axis=0)
-        [axes] = signatures([self._some - mean], min(p, *self._some.shape))
-        seen = [(flat(x) - mean) @ axes for x in self._clients]
-        spread = np.concatenate(seen).std(axis=0)
+        mean = self._subset.mean(axis=0)
+        [axes] = signatures([self._subset - mean], min(p, *self._subset.shape))
+        projected = [(flat(x) - mean) @ axes for x in self._clients]
+        spread = np.concatenate(projected).std(axis=0)
         spread[spread == 0] = 1
         levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
-        found = np.stack([np.quantile(x / spread, levels, axis=0, method="inverted_cdf") for x in seen])
-        return np.asarray(squareform(pdist(found.reshape(len(seen), -1), "cityblock")) / found[0].size)
+        found = np.stack([np.quantile(x / spread, levels, axis=0, method="inverted_cdf") for x in projected])
+        return np.asarray(squareform(pdist(found.reshape(len(projected), -1), "cityblock")) / found[0].size)
 
     def cka(self) -> Matrix:
-        """Linear CKA over the pixel axis, a similarity: the cosine between the clients' pixel-by-pixel Gram matrices.
+        """Linear CKA over the values of a sample (pixels), a similarity: the cosine between the clients' Gram matrices.
 
-        Pixels take the place of CKA's examples, so it is over pixels that the data are centred: every image loses its
-        own mean brightness. (Centred over samples instead, on CIFAR-10, 1 - CKA cannot tell C-NIID from SC-NIID.)
-        The Gram matrices are seen along the strongest directions of the pooled data.
+        Values take the place of CKA's examples, so every sample is centered over its values: an image loses its mean
+        brightness. (Centered over samples instead, on CIFAR-10, 1 - CKA cannot tell C-NIID from SC-NIID.)
+        The Gram matrices, values x values, are projected on the strongest directions of the pooled data.
         """
-        centred = ((pixels := flat(x)) - pixels.mean(axis=1, keepdims=True) for x in self._clients)
-        some = self._some - self._some.mean(axis=1, keepdims=True)
-        [axes] = signatures([some], min(DIRECTIONS, *some.shape))
-        seen = [x @ axes for x in centred]
-        grams = np.stack([x.T @ x for x in seen]).reshape(len(seen), -1)
+        centered = ((values := flat(x)) - values.mean(axis=1, keepdims=True) for x in self._clients)
+        subset = self._subset - self._subset.mean(axis=1, keepdims=True)
+        [axes] = signatures([subset], min(DIRECTIONS, *subset.shape))
+        projected = [x @ axes for x in centered]
+        grams = np.stack([x.T @ x for x in projected]).reshape(len(projected), -1)
         norms = np.linalg.norm(grams, axis=1, keepdims=True)
         grams /= np.where(norms > 0, norms, 1)
         cosines = np.clip(grams @ grams.T, 0, 1)
@@ -162,4 +163,4 @@ def label_entropy(counts: NDArray[np.int64]) -> Matrix:
     """Per client, in bits: 0 for one class, log2(k) for k classes in equal parts."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
-    return np.asarray(-(shares * logs).sum(axis=1))
+    return np.asarray(0 - (shares * logs).sum(axis=1))  # 0 - 0.0 is 0.0, where -(0.0) would be -0.0

@@ -1,11 +1,11 @@
 """FedAMP's practical split: clients form groups, and most of a client's data is of its group's dominating classes.
 
-EMNIST by class, as in the paper (62 clients): digits, capitals and small letters dominate 10, 26 and 26 clients of 1000,
-700 and 400 training samples; 80 % are uniform over the dominating classes, 20 % over the rest, and 100 tests follow the
-same law. The sizes are totals: the only reading under which the paper's two sentences on them both hold.
+EMNIST by class, as in the paper (62 clients): digits, capitals and small letters dominate 10, 26 and 26 clients of
+1000, 700 and 400 training samples; 80 % are uniform over the dominating classes, 20 % over the rest, and 100 tests have
+the same proportions. The sizes are totals: the only reading under which the paper's two sentences on them both hold.
 
 The paper's other datasets are described in an appendix that is not public. The template used for them here is OURS:
-five groups (CIFAR-100: of four neighbouring coarse labels each; else of consecutive classes, {0,1}, {2,3}, ... for ten)
+five groups (CIFAR-100: of four neighboring coarse labels each; else of consecutive classes, {0,1}, {2,3}, ... for ten)
 of 600, 500, 400, 300 and 200 training samples, all smaller in proportion where the dataset is too small for that.
 Everywhere, clients per group follow the number of its classes.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.config import at_least
+from fedsim.config import Fraction, NonNegativeInt, PositiveInt
 from fedsim.errors import ConfigError
-from partitions.deal import Counts, by_class, hand_out, whole
-from partitions.split import Indices, Labels, Partition, Share
+from fedsim.partitions.allocation import Counts, allocate, apportion, by_class
+from fedsim.partitions.split import Indices, Labels, Partition, Share
 
 EMNIST_GROUPS = [np.arange(0, 10), np.arange(10, 36), np.arange(36, 62)]
 EMNIST_SIZES = (1000, 700, 400)
@@ -39,16 +39,9 @@ CIFAR100_COARSE = np.array([
 
 @dataclass(frozen=True)
 class PracticalParams:
-    sizes: Sizes = ()  # training samples of a client, one per group; empty: 1000,700,400 for EMNIST, else our own
-    dominant: float = 0.8  # share of the dominating classes
-    tests: int = 0  # test samples of a client; 0: 100
-
-    def __post_init__(self) -> None:
-        at_least("partition.tests", self.tests, 0)
-        for size in self.sizes:
-            at_least("partition.sizes", size, 1)
-        if not 0 <= self.dominant <= 1:
-            raise ConfigError(f"partition.dominant must be between 0 and 1, not {self.dominant}")
+    sizes: tuple[PositiveInt, ...] = ()  # training samples of a client, one per group; empty: as said above
+    dominant: Fraction = 0.8  # share of the dominating classes
+    tests: NonNegativeInt = 0  # test samples of a client; 0: 100
 
 
 def groups_of(classes: int) -> list[Indices]:
@@ -61,29 +54,30 @@ def groups_of(classes: int) -> list[Indices]:
 
 
 def split(labels: Labels, clients: int, params: PracticalParams, rng: np.random.Generator) -> list[Share]:
+    """Training and test samples by the group of each client; our sizes shrink to what a small dataset has."""
     groups = groups_of(labels.classes)
     sizes = params.sizes or (EMNIST_SIZES if labels.classes == 62 else OUR_SIZES[: len(groups)])
     if len(sizes) != len(groups):
         raise ConfigError(f"partition.sizes needs {len(groups)} sizes, one per group of classes, not {len(sizes)}")
-    members = np.repeat(np.arange(len(groups)), whole(clients, np.array([len(g) for g in groups], np.float64)))
+    members = np.repeat(np.arange(len(groups)), apportion(clients, np.array([len(g) for g in groups], np.float64)))
     dominating = [groups[g] for g in members]
     pools = by_class(labels.train, labels.classes, rng)
     test_pools = by_class(labels.test, labels.classes, rng, start=len(labels.train))
     seeds = rng.integers(2**32, size=2)
 
-    def train_law(own: Sizes) -> Counts:
-        return _law([own[g] for g in members], dominating, labels.classes, params.dominant, seeds[0])
+    def train_counts(own: Sizes) -> Counts:
+        return _counts([own[g] for g in members], dominating, labels.classes, params.dominant, seeds[0])
 
-    def test_law(own: Sizes) -> Counts:
-        return _law(own * clients, dominating, labels.classes, params.dominant, seeds[1])
+    def test_counts(own: Sizes) -> Counts:
+        return _counts(own * clients, dominating, labels.classes, params.dominant, seeds[1])
 
     ours = groups is not EMNIST_GROUPS
-    train = _counts(pools, "sizes", sizes, train_law, shrink=ours and not params.sizes)
-    test = _counts(test_pools, "tests", (params.tests or TESTS,), test_law, shrink=ours and not params.tests)
-    return [Share(*own) for own in zip(hand_out(pools, train), hand_out(test_pools, test), strict=True)]
+    train = _feasible(pools, "sizes", sizes, train_counts, shrink=ours and not params.sizes)
+    test = _feasible(test_pools, "tests", (params.tests or TESTS,), test_counts, shrink=ours and not params.tests)
+    return [Share(*own) for own in zip(allocate(pools, train), allocate(test_pools, test), strict=True)]
 
 
-def _law(sizes: Sequence[int], dominating: Sequence[Indices], classes: int, dominant: float, seed: int) -> Counts:
+def _counts(sizes: Sequence[int], dominating: Sequence[Indices], classes: int, dominant: float, seed: int) -> Counts:
     """Clients x classes: `dominant` of each size even over the dominating classes, the rest even over all others."""
     rng = np.random.default_rng(seed)
     counts = np.zeros((len(sizes), classes), np.int64)
@@ -92,16 +86,21 @@ def _law(sizes: Sequence[int], dominating: Sequence[Indices], classes: int, domi
         most = round(size * dominant) if len(others) else size
         for part, labels in ((most, own), (size - most, others)):
             if len(labels):
-                row[rng.permutation(labels)] += whole(part, np.ones(len(labels)))
+                row[rng.permutation(labels)] += apportion(part, np.ones(len(labels)))
     return counts
 
 
-def _counts(pools: Sequence[Indices], name: str, sizes: Sizes, law: Callable[[Sizes], Counts], shrink: bool) -> Counts:
-    """What the law wants, if the classes have it; else the largest sizes they can serve are taken, or named in the error."""
+def _feasible(
+    pools: Sequence[Indices], name: str, sizes: Sizes, counts: Callable[[Sizes], Counts], shrink: bool
+) -> Counts:
+    """`counts(sizes)` if the classes have as many samples, else that of the largest sizes in proportion that they have.
+
+    Raises ConfigError with these sizes unless `shrink`.
+    """
     have = np.array([len(pool) for pool in pools])
-    wanted = law(sizes).sum(axis=0)
+    wanted = counts(sizes).sum(axis=0)
     if (wanted <= have).all():
-        return law(sizes)
+        return counts(sizes)
 
     def per_mille(part: int) -> Sizes:
         return tuple(size * part // 1000 for size in sizes)
@@ -109,13 +108,13 @@ def _counts(pools: Sequence[Indices], name: str, sizes: Sizes, law: Callable[[Si
     works, fails = 0, 1000
     while fails - works > 1:
         middle = (works + fails) // 2
-        if (law(per_mille(middle)).sum(axis=0) <= have).all():
+        if (counts(per_mille(middle)).sum(axis=0) <= have).all():
             works = middle
         else:
             fails = middle
     largest = per_mille(works)
     if shrink and all(largest):
-        return law(largest)
+        return counts(largest)
     label = int(np.argmax(wanted / np.maximum(have, 1)))
     raise ConfigError(
         f"partition.{name}={','.join(map(str, sizes))} needs {wanted[label]} samples of class {label}, "

@@ -1,15 +1,16 @@
 """The contract of every split: labels in, one share of sample indices per client out.
 
-All indices live in one pooled space: 0 .. n_train-1 is the dataset's training part, n_train .. its official test part.
+Indices are pooled: 0 .. n_train-1 are the dataset's training samples, n_train and above its official test samples.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
 Indices = NDArray[np.int64]
 Clusters = tuple[tuple[int, ...], ...]
 P = TypeVar("P")
@@ -20,20 +21,20 @@ class Share(NamedTuple):
 
     train: Indices
     test: Indices
-    turns: int = 0  # quarter turns its images are rotated by
+    transform: str = ""  # of its samples: a name of `transforms.TRANSFORMS`; empty: none
 
 
 @dataclass(frozen=True)
 class Labels:
-    """All a split may know about a dataset."""
+    """All a split may know about a dataset. A dataset without class labels counts as one class."""
 
     train: Indices
     test: Indices
     classes: int
-    users: NDArray[np.str_] | None = None  # who each pooled sample came from, where the dataset says so
+    users: NDArray[np.str_] | None = None  # the user each pooled sample belongs to, where the dataset says so
     sources: tuple[str, ...] = ("",)  # the datasets it is made of
-    source: Indices | None = None  # which of them each pooled sample came from; None: there is only one
-    super_clusters: Callable[[str], Clusters] | None = None  # groups of classes that look alike: see `superclusters.of`
+    source: Indices | None = None  # which of them each pooled sample comes from; None: there is only one
+    super_clusters: Callable[[str], Clusters] | None = None  # groups of similar classes: see `superclusters.of`
 
     @property
     def pooled(self) -> Indices:
@@ -42,7 +43,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class Partition(Generic[P]):
+    """A way of splitting, as the registry knows it."""
+
     name: str
     about: str
     params: type[P]
     split: Callable[[Labels, int, P, np.random.Generator], list[Share]]
+    needs_classes: bool = True  # False: it also splits samples without class labels, such as those of a regression

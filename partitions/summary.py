@@ -1,50 +1,53 @@
-"""A configuration's clients, measured: what `fedsim partition` and the reports show."""
+"""What the clients of a configuration hold and how far apart they are: shown by `fedsim partition` and the reports."""
 
 from collections.abc import Iterable
+from math import prod
 
 import numpy as np
 
 from fedsim.config import RunConfig
+from fedsim.partitions import measures
+from fedsim.partitions.allocation import class_counts
+from fedsim.partitions.client_data import load_dataset, shares
+from fedsim.partitions.split import Indices
 from fedsim.report.heterogeneity import DISTANCES, Heterogeneity
-from partitions import measures, silo
-from partitions.deal import class_counts
-from partitions.split import Indices
 
-SIGNATURE = 3  # directions per client, as in the paper's per-class study
-PER_CLIENT, ALTOGETHER = 1000, 100_000  # samples that are looked at; the labels are always counted in full
+DIRECTIONS = 3  # per client's signature, as in the paper's per-class study
+PER_CLIENT, IN_TOTAL = 1000, 100_000  # samples that are compared; the labels are always counted in full
 
 
-def summarise(config: RunConfig, distances: Iterable[str] = tuple(DISTANCES)) -> Heterogeneity:
-    """Signatures are of raw pixels, as in the paper's study; rotations of a feature shift are applied."""
-    dataset, shares = silo.dataset_of(config), silo.shares(config)
-    pooled = dataset.labels.pooled
-    counts = class_counts(pooled, [share.train for share in shares], dataset.classes)
-    images = [
-        np.rot90(dataset.images(_some(share.train, len(shares)), normalised=False), share.turns, axes=(2, 3))
-        for share in shares
+def summarize(config: RunConfig, distances: Iterable[str] = tuple(DISTANCES)) -> Heterogeneity:
+    """Signatures are of samples as stored (raw pixels, as in the paper's study), with the transform of each client."""
+    dataset, split = load_dataset(config), shares(config)
+    samples = [
+        dataset.samples(_subset(share.train, len(split)), normalized=False, transform=share.transform)
+        for share in split
     ]
-    p = min(SIGNATURE, dataset.images(pooled[:1]).size, *(len(x) for x in images))
-    signatures = measures.signatures(images, p)
+    signatures = measures.signatures(samples, min(DIRECTIONS, prod(dataset.shape), *(len(x) for x in samples)))
     wanted = {"eq2", *distances}  # the clients are ordered by it
     found = {"eq2": measures.proximity(signatures)}
     if "eq3" in wanted:
         found["eq3"] = measures.proximity(signatures, "ordered")
     if wanted & {"emd", "1-cka"}:
-        space = measures.Pooled(images)
-        found["emd"], found["1-cka"] = space.emd(), 1 - space.cka()
+        pooled = measures.Pooled(samples)
+        found["emd"], found["1-cka"] = pooled.emd(), 1 - pooled.cka()
+    counts = np.zeros((len(split), 0), np.int64)
+    if dataset.has_class_labels:
+        counts = class_counts(dataset.targets, [share.train for share in split], dataset.classes)
     return Heterogeneity(
         dataset=config.dataset,
         partition=config.partition,
         seed=config.seed,
+        trains=np.array([len(share.train) for share in split]),
+        tests=np.array([len(share.test) for share in split]),
         counts=counts,
-        tests=np.array([len(share.test) for share in shares]),
         entropy=measures.label_entropy(counts),
         distances={key: found[key] for key in DISTANCES if key in found},
         order=measures.order_by_cluster(found["eq2"]),
     )
 
 
-def _some(indices: Indices, clients: int) -> Indices:
-    """At most so many, evenly spaced, so that every class of a share stays in proportion."""
-    limit = min(PER_CLIENT, max(50, ALTOGETHER // clients))
+def _subset(indices: Indices, clients: int) -> Indices:
+    """At most so many as are compared, evenly spaced, so that every class of a share stays in proportion."""
+    limit = min(PER_CLIENT, max(50, IN_TOTAL // clients))
     return indices[:: -(-len(indices) // limit)]

@@ -1,4 +1,4 @@
-"""Groups of classes whose images look alike ("Rethinking Data Heterogeneity in FL", table 7), known or discovered."""
+"""Groups of classes whose samples look alike ("Rethinking Data Heterogeneity in FL", table 7), known or discovered."""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import ConfigError
-from partitions.split import Clusters, Indices
+from fedsim.partitions.split import Clusters, Indices
 
 if TYPE_CHECKING:
-    from partitions.datasets import Dataset
+    from fedsim.partitions.datasets import Dataset
 
 # Table 7; the classes of CIFAR-100 it does not list form the last group. Fashion-MNIST's come from the authors' code.
 _CIFAR100 = ((0, 83, 53, 82), (1, 54, 43, 51, 70, 92, 62), (23, 69, 30, 95, 67, 73), (47, 96, 59, 52))
@@ -20,7 +20,7 @@ TABLE: dict[str, Clusters] = {
     "cifar100": (*_CIFAR100, tuple(label for label in range(100) if label not in _LISTED)),
     "fmnist": ((0, 1, 3), (2, 4, 6, 8), (5, 7, 9)),
 }
-SAMPLES = 5000  # per class, when discovering: all of a CIFAR-10 class
+SAMPLES = 5000  # per class, to discover clusters: all of a CIFAR-10 class
 
 
 def of(dataset: "Dataset", choice: str = "auto") -> Clusters:
@@ -33,6 +33,7 @@ def of(dataset: "Dataset", choice: str = "auto") -> Clusters:
 
 
 def parse(text: str, classes: int) -> Clusters:
+    """Clusters spelled out as "0,1/2,3"; raises ConfigError unless every label occurs once."""
     try:
         clusters = tuple(tuple(int(label) for label in group.split(",")) for group in text.split("/"))
     except ValueError:
@@ -46,21 +47,22 @@ def parse(text: str, classes: int) -> Clusters:
 
 
 def discover(dataset: "Dataset", p: int = 3, threshold: float | None = None) -> Clusters:
-    """Clusters of the classes' signatures on raw pixels; without a threshold, cut at the widest gap of merge heights."""
-    from partitions import measures  # scipy, which a client with a cached split never needs
+    """Clusters of the classes' signatures (samples as stored), cut at `threshold` or the widest gap of merge heights."""
+    from fedsim.partitions import measures  # scipy, which a client with a cached split never needs
 
     return measures.cluster(class_angles(dataset, p), threshold)
 
 
 def class_angles(dataset: "Dataset", p: int = 3) -> NDArray[np.float64]:
     """The angle (Eq. 2, degrees) between every two classes of the training part."""
-    from partitions import measures
+    from fedsim.partitions import measures
 
-    images = (dataset.images(own, normalised=False) for own in _classes(dataset))
-    return measures.proximity(measures.signatures(images, p))
+    samples = (dataset.samples(own, normalized=False) for own in _samples_by_class(dataset))
+    return measures.proximity(measures.signatures(samples, p))
 
 
-def _classes(dataset: "Dataset") -> list[Indices]:
+def _samples_by_class(dataset: "Dataset") -> list[Indices]:
+    """At most SAMPLES training samples of each class; raises ConfigError if a class has none."""
     found = [np.flatnonzero(dataset.labels.train == label)[:SAMPLES] for label in range(dataset.classes)]
     empty = [label for label, own in enumerate(found) if len(own) == 0]
     if empty:

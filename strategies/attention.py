@@ -1,11 +1,11 @@
 """Attention-inducing functions A of a squared distance x, with a scale sigma: increasing, concave, A(0) = 0.
 
 exponential:  A(x) = 1 - exp(-x/sigma),   A'(x) = exp(-x/sigma) / sigma
-scad:         A'(x) = clip((a - x/sigma) / (a - 1), 0, 1) / sigma,  a = 3.7: level up to sigma, gone at a * sigma
-mcp:          A'(x) = max(0, 1 - x/(g sigma)) / sigma,              g = 3: falls at once, gone at g * sigma
+scad:         A'(x) = clip((a - x/sigma) / (a - 1), 0, 1) / sigma,  a = 3.7: constant up to sigma, 0 from a * sigma on
+mcp:          A'(x) = max(0, 1 - x/(g sigma)) / sigma,              g = 3: decreasing, 0 from g * sigma on
 
-SCAD is Fan and Li's (2001), MCP Zhang's (2010). All three are scaled such that A'(0) = 1/sigma, their largest slope: what
-is said of step sizes then holds for each of them.
+SCAD is by Fan and Li (2001), MCP by Zhang (2010). All three are scaled such that A'(0) = 1/sigma is their largest
+slope, so a step size that suits one of them suits all.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ SCAD, MCP = 3.7, 3.0
 
 @dataclass(frozen=True)
 class Attention:
-    """A and A' as functions of x / sigma; the slope still has to be divided by sigma."""
+    """A and sigma * A' as functions of x / sigma."""
 
     value: Callable[[Matrix], Matrix]
     slope: Callable[[Matrix], Matrix]
 
 
 def _scad(t: Matrix) -> Matrix:
-    bent = np.clip(t, 1, SCAD) - 1  # how far beyond the level part
+    bent = np.clip(t, 1, SCAD) - 1  # beyond the part with constant slope
     return np.minimum(t, 1) + bent - bent**2 / (2 * (SCAD - 1))
 
 

@@ -7,79 +7,101 @@ Round (3):       PLGA's version for Table 2: a stale model is mixed with the cur
                  average, x_k <- alpha_u * x_k + (1 - alpha_u) * w, fresh ones stay as they are;
                  w <- sum_k (n_k / n) x_k. It has no proximal term: set rho = 0.
 
-| symbol | meaning                               | name here                        |
-| ------ | ------------------------------------- | -------------------------------- |
-| w      | global model                          | `GlobalState.theta`              |
-| x_k    | local model of client k               | base + `uplink.vectors["delta"]` |
-| s      | staleness discount                    | `strategies.staleness`           |
-| rho    | weight of the proximal term           | `Params.rho`                     |
+| symbol | meaning                                   | name here                                       |
+| ------ | ----------------------------------------- | ----------------------------------------------- |
+| w      | global model                              | `State.model`                                   |
+| x_k    | local model of client k                   | base + `uplink.weights["delta"]`                |
+| now, a | version of w, and of what client k got    | `State.version`, `State.versions[arrival.step]` |
+| s      | staleness discount                        | `fedsim.strategies.staleness`                   |
+| rho    | weight of the proximal term               | `Params.rho`                                    |
 
-Arrivals of one moment are applied in client order. With many of them and alpha near 1 the last ones dominate: lower alpha.
+Staleness counts versions of the global model. In (2) every applied arrival makes a version: of several arrivals in one
+server step, each is one version staler than the one applied before it, and a step with k arrivals adds k to the
+staleness of the clients that are still training. In (3) a step makes one version. With one arrival per step
+(pace=buffered with its default pace.k=1) versions are server steps, and u is `arrival.staleness`. Simultaneous
+arrivals are applied in client order. Buffers are mixed and averaged as parameters are.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from fedsim.algorithm import Algorithm, GlobalState, GlobalStrategy
-from fedsim.config import at_least, one_of
-from fedsim.errors import ConfigError
+from fedsim.config import NonNegativeFloat, PositiveFraction
 from fedsim.payload import Arrival, Downlink
-from fedsim.vector import Vec, weighted_mean
-from strategies.staleness import DISCOUNTS
+from fedsim.server.fleet import Fleet
+from fedsim.strategies.staleness import Discount, discount
+from fedsim.weights import Weights, weighted_mean
 
 
 @dataclass(frozen=True)
 class Params:
-    alpha: float = 0.6  # mixing weight of a fresh model
-    discount: str = "polynomial"  # constant | polynomial | hinge
-    a: float = 0.5  # 0.5 for polynomial, 10 for hinge in the paper
-    b: float = 4.0  # only for hinge
-    rho: float = 0.005
-    mode: str = "sequential"  # sequential | round
+    alpha: PositiveFraction = 0.6  # mixing weight of a fresh model
+    discount: Discount = "polynomial"
+    a: NonNegativeFloat = 0.5  # 0.5 for polynomial, 10 for hinge in the paper
+    b: NonNegativeFloat = 4.0  # only for hinge
+    rho: NonNegativeFloat = 0.005
+    mode: Literal["sequential", "round"] = "sequential"
 
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha <= 1:
-            raise ConfigError(f"fedasync.alpha must be above 0 and at most 1, not {self.alpha}")
-        one_of("fedasync.discount", self.discount, DISCOUNTS)
-        one_of("fedasync.mode", self.mode, ("sequential", "round"))
-        for name in ("a", "b", "rho"):
-            at_least(f"fedasync.{name}", getattr(self, name), 0)
+
+@dataclass
+class State(GlobalState):
+    version: int = 0  # of `model`
+    versions: dict[int, int] = field(default_factory=dict)  # of the models in `history`, by step
 
 
 class FedAsync(GlobalStrategy[Params]):
-    """Mixes every arrival into the global model, the less the staler it is."""
+    """Mixes every arrival into the global model, with a weight that decreases with its staleness."""
 
-    def instruct(self, state: GlobalState, client: int) -> Downlink:
-        down = super().instruct(state, client)
-        return Downlink(down.vectors, {"proximal": self.params.rho})
+    def init(self, model: Weights, fleet: Fleet) -> State:
+        return State(model.copy())
 
-    def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
-        models = [self.base(state, a) + a.uplink.vectors["delta"] for a in arrivals]
-        sizes = [a.uplink.examples for a in arrivals]
+    def instruct(self, state: GlobalState, client: int, train: bool) -> Downlink:
+        return Downlink({"model": state.model}, numbers={"proximal": self.params.rho})
+
+    def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> State:
+        assert isinstance(state, State)
+        models, ages = [self._local(state, a) for a in arrivals], [self._staleness(state, a) for a in arrivals]
         if self.params.mode == "round":
-            models = [self._mix(state.theta, x, a) if a.staleness else x for x, a in zip(models, arrivals, strict=True)]
-            theta = weighted_mean(models, sizes)  # (3)
+            mixed = [self._mix(state.model, x, age) if age else x for x, age in zip(models, ages, strict=True)]
+            model, made = _mean(mixed, [a.uplink.examples for a in arrivals]), 1  # (3)
         else:
-            theta = state.theta
-            for model, arrival in zip(models, arrivals, strict=True):
-                theta = self._mix(theta, model, arrival)  # (2)
-        if state.buffers.size:
-            state.buffers = weighted_mean([a.uplink.vectors["buffers"] for a in arrivals], sizes)
-        return self.advance(state, theta)
+            model, made = state.model, len(arrivals)
+            for applied, (x, age) in enumerate(zip(models, ages, strict=True)):
+                model = self._mix(model, x, age + applied)  # (2)
+        after, known = self.advance(state, model), {**state.versions, state.step: state.version}
+        return State(
+            **vars(after), version=state.version + made, versions={step: known[step] for step in after.history}
+        )
 
-    def _mix(self, theta: Vec, model: Vec, arrival: Arrival) -> Vec:
+    def _local(self, state: State, arrival: Arrival) -> Weights:
+        delta = arrival.uplink.weights["delta"]
+        return Weights(self.base(state, arrival) + delta.parameters, delta.buffers)
+
+    def _staleness(self, state: State, arrival: Arrival) -> int:
+        """Versions since the one this client started from, before any arrival of this step."""
+        return 0 if arrival.step == state.step else state.version - state.versions[arrival.step]
+
+    def _mix(self, model: Weights, local: Weights, staleness: int) -> Weights:
         params = self.params
-        weight = np.float32(params.alpha * DISCOUNTS[params.discount](arrival.staleness, params.a, params.b))
-        return (1 - weight) * theta + weight * model
+        weight = np.float32(params.alpha * discount(params.discount, staleness, params.a, params.b))
+        parameters = (1 - weight) * model.parameters + weight * local.parameters
+        return Weights(parameters, (1 - weight) * model.buffers + weight * local.buffers)
+
+
+def _mean(models: Sequence[Weights], sizes: Sequence[int]) -> Weights:
+    parameters = weighted_mean([m.parameters for m in models], sizes)
+    return Weights(parameters, weighted_mean([m.buffers for m in models], sizes))
 
 
 FEDASYNC = Algorithm(
     name="fedasync",
-    about="every arrival is mixed in at once, the less the staler it is (Xie et al. 2019)",
+    about="mixes every arrival into the global model, stale ones with a smaller weight (Xie et al. 2019)",
     params=Params,
     server=FedAsync,
-    client="clients.proximal:Proximal",
+    client="fedsim.clients.fedprox:Proximal",
     pace="buffered",
+    vectorizes=True,
 )

@@ -1,32 +1,30 @@
-"""FedUpdate: federated averaging, and one step of each client's own before it uses the model (Jiang et al. 2019, arXiv
-1909.12488, as the baseline of the SPFL paper).
+"""FedUpdate: federated averaging; every client evaluates the global model after a few steps on its own data (Jiang et
+al. 2019, arXiv 1909.12488, as the baseline of the SPFL paper).
 
-Server and client training: FedAvg, equations (1) and (2) of `strategies.fedavg`.
+Server and client training: FedAvg, equations (1) and (2) of `fedsim.strategies.fedavg`.
 Personal model (1):  v_k = w - beta * grad F_k(w; one mini-batch), `steps` times
 
-v_k is evaluated as `personal`, and training goes on from w. In the authors' script it went on from v_k, an extra step per
-round. The rate beta is the run's.
+v_k is evaluated as `personal`, and training continues from w. In the authors' script it continued from v_k, one more
+step per round. beta is the run's learning rate.
 """
 
 from dataclasses import dataclass
 
 from fedsim.algorithm import Algorithm
-from fedsim.config import at_least
-from strategies.fedavg import FedAvg
+from fedsim.config import PositiveInt
+from fedsim.strategies.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class Params:
-    steps: int = 1  # mini-batches
-
-    def __post_init__(self) -> None:
-        at_least("fedupdate.steps", self.steps, 1)
+    steps: PositiveInt = 1  # mini-batches
 
 
 FEDUPDATE = Algorithm(
     name="fedupdate",
-    about="FedAvg, and each client takes a step of its own before it uses the model (Jiang et al. 2019)",
+    about="FedAvg, and each client uses the global model after a local step (Jiang et al. 2019)",
     params=Params,
     server=FedAvg,
-    client="clients.fine_tuning:Updated",
+    client="fedsim.clients.fedupdate:Updated",
+    vectorizes=True,
 )

@@ -1,9 +1,9 @@
-"""Local training: every client alone (also called Separate or SOLO). The baseline that federation has to beat.
+"""Local training: every client alone (also called Separate or SOLO), the baseline of personalized federated learning.
 
 Client (1):  w_k <- LocalSGD(w_k; D_k), from the common initial model
 
-The server only keeps time: it sends no model and receives none. The client's own model is both the `personal` and the
-`local` one; there is no global model.
+The server sends no model and receives none. The client's own model is both the `personal` and the `local` one; there is
+no global model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from fedsim.algorithm import Algorithm, ServerStrategy
 from fedsim.config import NoParams
-from fedsim.fleet import Fleet
-from fedsim.payload import Arrival, Downlink
-from fedsim.vector import Vec
+from fedsim.payload import Arrival, Downlink, Spec
+from fedsim.server.fleet import Fleet
+from fedsim.weights import Weights
 
 
 @dataclass
@@ -22,19 +22,19 @@ class Nothing:
 
 
 class Local(ServerStrategy[NoParams, Nothing]):
-    """Calls the rounds, nothing else."""
+    """Sends jobs without a model."""
 
-    def init(self, theta: Vec, fleet: Fleet) -> Nothing:
+    def init(self, model: Weights, fleet: Fleet) -> Nothing:
         return Nothing()
 
-    def instruct(self, state: Nothing, client: int) -> Downlink:
+    def instruct(self, state: Nothing, client: int, train: bool) -> Downlink:
         return Downlink(shared=False)
 
     def update(self, state: Nothing, arrivals: Sequence[Arrival]) -> Nothing:
         return state
 
-    def expects(self) -> Mapping[str, int]:
+    def expects(self) -> Mapping[str, Spec]:
         return {}
 
 
-LOCAL = Algorithm("local", "every client trains alone", NoParams, Local, client="clients.local_only:LocalOnly")
+LOCAL = Algorithm("local", "every client trains alone", NoParams, Local, client="fedsim.clients.local:LocalOnly")

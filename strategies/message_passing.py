@@ -1,12 +1,12 @@
-"""Message passing between clients through personal cloud models: what FedAMP and HeurFedAMP share.
+"""Message passing between clients through personal cloud models: what FedAMP and HeurFedAMP have in common.
 
-Cloud (1):   u_i = sum_j xi_ij w_j, over the clients heard of so far; who was never heard of still gets the initial model
+Cloud (1):   u_i = sum_j xi_ij w_j, over the clients that have sent a model; the others get the initial model
 Client (2):  w_i = argmin_w F_i(w) + (pull/2) ||w - u_i||^2, approximately, by local SGD
 
-An algorithm says how the weights xi come about. Models are rows of one matrix, so (1) is one product of matrices, written
-into the rows of the cloud models: two N x d matrices are all the memory a server needs. Absent clients keep the model they
-last sent. The model itself travels up, not a difference: that is what the server keeps, however old its base is.
-Buffers stay with the clients.
+A subclass defines the weights xi. Models are rows of one matrix, so (1) is a product of matrices, written into the rows
+of the cloud models block by block: the server needs two N x d matrices. Absent clients keep the model they sent last.
+Clients send whole models, not updates, because the server keeps models whatever they were trained from. Buffers stay
+with the clients.
 """
 
 from abc import abstractmethod
@@ -18,60 +18,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.algorithm import P, ServerStrategy
-from fedsim.fleet import Fleet
-from fedsim.payload import Arrival, Downlink
-from fedsim.similarity import Matrix, Rows
-from fedsim.vector import Vec
+from fedsim.client_table import ClientTable, client_table
+from fedsim.payload import Arrival, Downlink, Spec
+from fedsim.server.fleet import Fleet
+from fedsim.similarity import Matrix
+from fedsim.weights import Weights, blocks
+
+PRODUCT = 1 << 25  # values in a block of columns of all models: pages of tables in files are read and written once
 
 
 @dataclass
 class State:
-    models: Rows  # w_i, one row per client: what was last heard of everyone
-    clouds: Rows  # u_i: what everyone will receive
+    models: ClientTable  # w_i: the model each client sent last
+    clouds: ClientTable  # u_i: what each client receives
     xi: Matrix
-    heard: NDArray[np.bool_]
+    received: NDArray[np.bool_]  # whether a client has sent a model
     pull: NDArray[np.float64]  # per client, the weight of the proximal term in (2)
-    sigma: float = 0.0  # the scale in use; 0: none yet
+    sigma: float = 0.0  # the scale in use; 0: not set yet
     step: int = 0
 
 
 class MessagePassing(ServerStrategy[P, State]):
-    """Keeps everyone's model, and mixes a cloud model for each."""
+    """Keeps the last model of every client, and mixes a cloud model for each."""
 
     @abstractmethod
     def weigh(self, state: State, rows: NDArray[np.int64]) -> Matrix:
         """xi among the clients `rows`; may set `pull` and `sigma`."""
 
-    def init(self, theta: Vec, fleet: Fleet) -> State:
-        models = np.tile(theta, (len(fleet), 1))
-        return State(models, models.copy(), np.eye(len(fleet)), np.zeros(len(fleet), bool), np.zeros(len(fleet)))
+    def init(self, model: Weights, fleet: Fleet) -> State:
+        models, clouds = (client_table(self.config, model.parameters, len(fleet), tables=2) for _ in range(2))
+        return State(models, clouds, np.eye(len(fleet)), np.zeros(len(fleet), bool), np.zeros(len(fleet)))
 
-    def instruct(self, state: State, client: int) -> Downlink:
-        row = self._row(client)
-        # who was never heard of has no pull: a first round is plain local training from the common start
-        return Downlink({"model": state.clouds[row]}, {"proximal": float(state.pull[row])}, shared=False)
+    def instruct(self, state: State, client: int, train: bool) -> Downlink:
+        row = self.fleet.row(client)
+        # a client that has not sent a model has pull 0: its first job is plain local training from the common start
+        numbers = {"proximal": float(state.pull[row])}
+        return Downlink({"model": Weights(state.clouds[row])}, numbers=numbers, shared=False)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         for arrival in arrivals:
-            row = self._row(arrival.client)
-            state.models[row], state.heard[row] = arrival.uplink.vectors["model"], True
+            row = self.fleet.row(arrival.client)
+            state.models[row], state.received[row] = arrival.uplink.weights["model"].parameters, True
         state.step += 1
-        rows = np.flatnonzero(state.heard)
+        rows = np.flatnonzero(state.received)
         if len(rows) > 1:
-            state.xi = np.eye(len(state.heard))
+            state.xi = np.eye(len(state.received))
             state.xi[np.ix_(rows, rows)] = self.weigh(state, rows)
-        np.matmul(state.xi.astype(np.float32), state.models, out=state.clouds)  # (1)
+        xi = state.xi.astype(np.float32)
+        for block in blocks(state.models.shape[1], PRODUCT // len(xi)):
+            np.matmul(xi, state.models[:, block], out=state.clouds[:, block])  # (1)
         return state
 
     def matrices(self, state: State) -> Mapping[str, NDArray[Any]]:
         return {"xi": state.xi}
 
-    def expects(self) -> Mapping[str, int]:
-        return {"model": self.fleet.layout.size}
-
-    def _row(self, client: int) -> int:
-        return self._rows[client]
-
-    def enlist(self, fleet: Fleet) -> None:
-        super().enlist(fleet)
-        self._rows = {client.id: row for row, client in enumerate(fleet.clients)}
+    def expects(self) -> Mapping[str, Spec]:
+        return {"model": Spec((self.fleet.layout.size,), role="model", buffers=0)}

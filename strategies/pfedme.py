@@ -1,20 +1,24 @@
 """pFedMe: personalized federated learning with Moreau envelopes (Dinh, Tran, Nguyen 2020, arXiv 2006.08848).
 
 Objective (1):  min over w of (1/N) sum_k min over theta of F_k(theta) + (lambda/2) ||theta - w||^2
-Client (2):     for each mini-batch: K times theta <- theta - eta_p * (grad F_k(theta) + lambda (theta - w_k) + mu theta),
+Client (2):     for each mini-batch: K times
+                theta <- theta - eta_p * (grad F_k(theta) + lambda (theta - w_k) + mu theta),
                 then w_k <- w_k - lambda * eta * (w_k - theta)
 Server (3):     w <- (1 - b) w + b * mean of the w_k
 
 | symbol | meaning                                    | name here                                    |
 | ------ | ------------------------------------------ | -------------------------------------------- |
-| theta  | personal model, also the `local` one       | the client's memory                          |
-| w_k    | local copy of the global model             | received model + `uplink.vectors["delta"]`   |
+| w      | global model                               | `GlobalState.model`                          |
+| theta  | personal model, also the `local` one       | `personal` in the client's state             |
+| w_k    | local copy of the global model             | received model + `uplink.weights["delta"]`   |
 | eta    | rate of w_k                                | the run's lr                                 |
 | eta_p  | rate of theta                              | `Params.inner_lr`                            |
 | b      | server mixing                              | `Params.beta`                                |
 
-theta starts from the received model and is kept from batch to batch. mu theta hides in the authors' optimizer. The SPFL
-paper's baseline is inner-steps = 2, inner-lr = 0.01, mu = 0. Clients count by their samples, as in FedAvg, not equally.
+theta starts from the received model and is kept from batch to batch. The term mu theta is not in the paper: the
+authors' optimizer adds it, with mu = 0.001, which is the default here. The SPFL paper's baseline is inner-steps = 2,
+inner-lr = 0.01; for (2) as the pFedMe paper prints it, set mu = 0. Clients are weighted by their samples, as in
+FedAvg, not equally.
 """
 
 from collections.abc import Sequence
@@ -23,25 +27,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsim.algorithm import Algorithm, GlobalState
-from fedsim.config import RunConfig, at_least, positive
+from fedsim.config import NonNegativeFloat, PositiveFloat, PositiveInt, RunConfig
 from fedsim.errors import ConfigError
 from fedsim.payload import Arrival
-from strategies.fedavg import FedAvg
+from fedsim.strategies.fedavg import FedAvg
+from fedsim.weights import Weights
 
 
 @dataclass(frozen=True)
 class Params:
-    lam: float = 15.0
-    inner_steps: int = 5  # K
-    inner_lr: float = 0.09
-    mu: float = 0.001
-    beta: float = 1.0
+    lam: PositiveFloat = 15.0
+    inner_steps: PositiveInt = 5  # K
+    inner_lr: PositiveFloat = 0.09
+    mu: NonNegativeFloat = 0.001  # the authors' code; the paper has no such term
+    beta: PositiveFloat = 1.0  # b
 
     def __post_init__(self) -> None:
-        for name in ("lam", "inner_lr", "beta"):
-            positive(f"pfedme.{name}", getattr(self, name))
-        at_least("pfedme.inner_steps", self.inner_steps, 1)
-        at_least("pfedme.mu", self.mu, 0)
         if self.inner_lr * self.lam >= 2:
             raise ConfigError(f"pfedme.inner-lr * pfedme.lam is {self.inner_lr * self.lam:g}: from 2 on theta diverges")
 
@@ -55,14 +56,17 @@ class PFedMe(FedAvg):
             raise ConfigError(f"lr * pfedme.lam is {config.lr * params.lam:g}: from 2 on the local copies diverge")
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
-        before, after, b = state.theta, super().update(state, arrivals), np.float32(self.params.beta)
-        return after if b == 1 else replace(after, theta=(1 - b) * before + b * after.theta)  # (3)
+        before, after, b = state.model.parameters, super().update(state, arrivals), np.float32(self.params.beta)
+        if b == 1:
+            return after
+        mixed = (1 - b) * before + b * after.model.parameters  # (3)
+        return replace(after, model=Weights(mixed, after.model.buffers))
 
 
 PFEDME = Algorithm(
     name="pfedme",
-    about="personal models held to the global one by Moreau envelopes (Dinh et al. 2020)",
+    about="personal models with a quadratic penalty on their distance to the global one (Dinh et al. 2020)",
     params=Params,
     server=PFedMe,
-    client="clients.moreau:Moreau",
+    client="fedsim.clients.pfedme:PFedMeClient",
 )

@@ -1,81 +1,73 @@
 """PLGA: LGA with a personalized model for every client (same paper, equations (12) to (14)).
 
-Objective (1) and global model: those of `strategies.lga`, equations (8) to (11); clients always train from the global one.
+Global model:        that of `fedsim.strategies.lga`, equations (8) to (11); clients always train from it
 Straggler (12)(14):  w_kp = W[a] + (1 - St_s) (w_k^r - W[a]) + St_s (W[r] - W[a])
-Fresh client:        the same with the next global model, once it is there:
+Fresh client:        the same with the next global model, as soon as it is computed:
                      w_kp = W[r] + (1 - St_s) D + St_s (W[r+1] - W[r]),   S_s = cos(W[r+1] - W[r], D)
 
 | symbol | meaning                          | name here                  |
 | ------ | -------------------------------- | -------------------------- |
 | w_kp   | personalized model of client k   | `State.personal[row]`      |
 
-w_kp is made on the server when a result arrives, sent along with the global model, and only evaluated; a client that is
-not heard of keeps its last one. The others' symbols and all parameters are those of LGA. A run without stragglers trains as
-FedAvg does.
+The server computes w_kp when a result arrives and sends it along with the global model; it is only evaluated. A client
+without a new result keeps its last one. The other symbols and all parameters are those of LGA. A run without stragglers
+trains as FedAvg does.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from fedsim.algorithm import Algorithm, GlobalState
-from fedsim.fleet import Fleet
+from fedsim.client_table import ClientTable, client_table
 from fedsim.payload import Arrival, Downlink
-from fedsim.vector import Vec
-from strategies.lga import Lga, Params, sigmoid
-
-
-@dataclass(frozen=True)
-class PersonalParams(Params):
-    section: ClassVar[str] = "plga"
+from fedsim.server.fleet import Fleet
+from fedsim.strategies.lga import Lga, Params, sigmoid
+from fedsim.weights import Vec, Weights
 
 
 @dataclass
 class State(GlobalState):
-    personal: Vec = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # clients x parameters
+    personal: ClientTable = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
 
 class Plga(Lga):
-    """LGA; what a client would use lies between its own model and the global one."""
+    """LGA; the personal model of a client lies between its own model and the global one."""
 
-    def init(self, theta: Vec, fleet: Fleet) -> State:
-        return State(theta.copy(), fleet.buffers.copy(), personal=np.tile(theta, (len(fleet), 1)))
+    def init(self, model: Weights, fleet: Fleet) -> State:
+        return State(model.copy(), personal=client_table(self.config, model.parameters, len(fleet)))
 
-    def instruct(self, state: GlobalState, client: int) -> Downlink:
+    def instruct(self, state: GlobalState, client: int, train: bool) -> Downlink:
         assert isinstance(state, State)
-        down = super().instruct(state, client)
-        return Downlink({**down.vectors, "personal": state.personal[self._rows[client]]})
+        personal = Weights(state.personal[self.fleet.row(client)], state.model.buffers)
+        return Downlink({"model": state.model, "personal": personal})
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> State:
         assert isinstance(state, State)
         leaps = [self.leap(state, a) for a in arrivals]
-        theta = self.average(state, arrivals, leaps)
+        model = self.average(state, arrivals, leaps)
         for arrival, leap in zip(arrivals, leaps, strict=True):
-            state.personal[self._rows[arrival.client]] = self._personal(state, arrival, leap, theta)
-        after = self.advance(state, theta)
-        return State(after.theta, after.buffers, after.step, after.history, state.personal)
+            row = self.fleet.row(arrival.client)
+            state.personal[row] = self._personal(state, arrival, leap, model.parameters)
+        return State(**vars(self.advance(state, model)), personal=state.personal)
 
     def _personal(self, state: GlobalState, arrival: Arrival, leap: Vec, theta: Vec) -> Vec:
-        update, base, own = arrival.uplink.vectors["delta"], self.base(state, arrival), state.theta + leap
+        w, base = state.model.parameters, self.base(state, arrival)
+        update, own = arrival.uplink.weights["delta"].parameters, w + leap
         if arrival.staleness:
-            after, target = self._global(state, arrival.step + 1), state.theta
+            after, target = self._global(state, arrival.step + 1), w
         else:
             after = target = theta
         share = sigmoid(self.similarity(after - base, update))  # (13)
         return np.asarray(base + (1 - share) * (own - base) + share * (target - base))  # (14)
 
-    @cached_property
-    def _rows(self) -> dict[int, int]:
-        return {client.id: row for row, client in enumerate(self.fleet.clients)}
-
 
 PLGA = Algorithm(
     name="plga",
-    about="LGA, and each client's own model between its last one and the global one (PLGA)",
-    params=PersonalParams,
+    about="LGA, and personal models between the local and the global one (PLGA)",
+    params=Params,
     server=Plga,
     pace="window",
+    vectorizes=True,
 )

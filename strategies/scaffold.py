@@ -9,40 +9,36 @@ Server (3):  x <- x + (eta_g / |S|) * sum_{i in S} dy_i
 
 | symbol | meaning                                 | name here                              |
 | ------ | --------------------------------------- | -------------------------------------- |
-| x, c   | global model and control variate        | `State.theta`, `State.control`         |
-| c_i    | control variate of client i, 0 at first | `control` in the client's memory       |
-| dy, dc | what a client sends                     | `delta`, `control` of the uplink       |
-| S, N   | clients whose results arrived, everyone | `arrivals`, `fleet`                    |
+| x, c   | global model and control variate        | `State.model`, `State.control`         |
+| c_i    | control variate of client i, 0 at first | `control` in the client's state        |
+| dy, dc | what a client sends                     | `uplink.weights["delta"]`, `uplink.arrays["control"]` |
+| S, N   | clients whose results arrived, all      | `arrivals`, `fleet`                    |
 | eta_g  | server step size                        | `Params.eta`                           |
 
-Momentum rho, which the paper does not have, makes a gradient count 1 + rho + ... + rho^(r-1) times if it has r steps to
-go. With a = the sum of that, sum_{j<K} (K - j) rho^j, option 2 stays a mean of the gradients on the way; with the usual
-K it overestimates them up to 1/(1 - rho) times, and diverges. A result that is lost or dropped (pace=deadline) moves
-its c_i but not c, as in any federation whose clients keep state.
+With momentum rho, which the paper does not have, a gradient with r steps left counts 1 + rho + ... + rho^(r-1) times.
+With a = the sum of these counts, sum_{j<K} (K - j) rho^j, option 2 is still a mean of the gradients along the way; with
+a = K it overestimates them by a factor of up to 1/(1 - rho), and diverges. A result that is lost or dropped
+(pace=deadline) changes its c_i but not c. (3) weighs clients equally, as the paper does.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from fedsim.algorithm import Algorithm, GlobalState, GlobalStrategy
-from fedsim.config import positive
+from fedsim.config import PositiveFloat, RunConfig
 from fedsim.errors import ConfigError
-from fedsim.fleet import Fleet
-from fedsim.payload import Arrival, Downlink
-from fedsim.vector import Vec, weighted_mean, weighted_sum
+from fedsim.payload import Arrival, Downlink, Spec
+from fedsim.server.fleet import Fleet
+from fedsim.weights import Vec, Weights, weighted_sum
 
 
 @dataclass(frozen=True)
 class Params:
-    option: int = 2  # 1 costs a pass over the local data, 2 costs nothing
-    eta: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("scaffold.eta", self.eta)
-        if self.option not in (1, 2):
-            raise ConfigError(f"scaffold.option must be 1 or 2, not {self.option}")
+    option: Literal[1, 2] = 2  # 1 takes an extra pass over the local data
+    eta: PositiveFloat = 1.0
 
 
 @dataclass
@@ -51,28 +47,35 @@ class State(GlobalState):
 
 
 class Scaffold(GlobalStrategy[Params]):
-    """FedAvg whose clients' drift is corrected."""
+    """The mean of the updates of clients whose drift is corrected by control variates."""
 
-    def init(self, theta: Vec, fleet: Fleet) -> State:
-        return State(**vars(super().init(theta, fleet)), control=np.zeros_like(theta))
+    averages = True
 
-    def instruct(self, state: GlobalState, client: int) -> Downlink:
+    def __init__(self, params: Params, config: RunConfig) -> None:
+        super().__init__(params, config)
+        if config.optimizer != "sgd" and params.option == 2:
+            raise ConfigError("scaffold.option=2 reads gradients off SGD steps: use optimizer=sgd or scaffold.option=1")
+
+    def init(self, model: Weights, fleet: Fleet) -> State:
+        return State(model.copy(), control=np.zeros_like(model.parameters))
+
+    def instruct(self, state: GlobalState, client: int, train: bool) -> Downlink:
         assert isinstance(state, State)
-        return Downlink({**super().instruct(state, client).vectors, "control": state.control})
+        return Downlink({"model": state.model}, {"control": state.control} if train else {})
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> State:
         assert isinstance(state, State)
-        uplinks = [a.uplink.vectors for a in arrivals]
-        theta = state.theta + weighted_sum(
-            [u["delta"] for u in uplinks], [self.params.eta / len(uplinks)] * len(uplinks)
+        equal, count = [1.0] * len(arrivals), len(self.fleet)
+        deltas = [a.uplink.weights["delta"].parameters for a in arrivals]
+        after = state.model.parameters + self.aggregate(deltas, equal, [self.params.eta] * len(arrivals))  # (3)
+        control = state.control + weighted_sum(
+            [a.uplink.arrays["control"] for a in arrivals], [1 / count for _ in equal]
         )
-        control = state.control + weighted_sum([u["control"] for u in uplinks], [1 / len(self.fleet)] * len(uplinks))
-        if state.buffers.size:
-            state.buffers = weighted_mean([u["buffers"] for u in uplinks], [1] * len(uplinks))
-        return State(**vars(self.advance(state, theta)), control=control)  # (3), (4)
+        model = Weights(after, self.mean_buffers(state, arrivals, equal))
+        return State(**vars(self.advance(state, model)), control=control)  # (4)
 
-    def expects(self) -> Mapping[str, int]:
-        return {**super().expects(), "control": self.fleet.layout.size}
+    def expects(self) -> Mapping[str, Spec]:
+        return {**super().expects(), "control": Spec((self.fleet.layout.size,))}
 
 
 SCAFFOLD = Algorithm(
@@ -80,5 +83,6 @@ SCAFFOLD = Algorithm(
     about="control variates against client drift (Karimireddy et al. 2020)",
     params=Params,
     server=Scaffold,
-    client="clients.controlled:Controlled",
+    client="fedsim.clients.scaffold:ScaffoldClient",
+    vectorizes=True,
 )

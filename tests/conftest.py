@@ -1,5 +1,7 @@
 """Shared by all tests: prepared data goes to a folder of the test session, runs happen in this process."""
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,40 @@ import pytest
 from fedsim import config as configs
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
-from fedsim.record import read_summary
+from fedsim.results.record import read_summary
+from tests import parallel, system_tools
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose programs are missing, see `tests.system_tools`; fails it with CI=true."""
+    if names := system_tools.missing(item):
+        item.user_properties += [(system_tools.PROPERTY, name) for name in names]
+        reason = f"needs {', '.join(names)}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def pytest_configure() -> None:
+    """Tests interrupt processes with SIGINT, which a shell lets the processes of a background job ignore."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=parallel.order)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> parallel.Scheduler:
+    return parallel.Scheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Closes the run with one line about what was not tested."""
+    if skipped := terminalreporter.stats.get("skipped"):
+        terminalreporter.write_line(system_tools.not_tested(skipped))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,7 +57,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def small() -> Callable[..., RunConfig]:
-    """A small run on digits: 4 unequal clients, 2 rounds, a linear model; anything can be overridden by key."""
+    """Makes the configuration of a small run on digits: 4 unequal clients, 2 rounds, a linear model, and overrides."""
 
     def make(*overrides: str) -> RunConfig:
         base = ["clients=4", "rounds=2", "model=mlr", "partition=dirichlet", "batch-size=64", "checkpoint-every=1"]

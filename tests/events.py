@@ -1,16 +1,19 @@
-"""Events of a run without what depends on the machine: seconds, memory."""
+"""The events of a run without the values that depend on the machine: seconds and memory."""
 
 from pathlib import Path
 from typing import Any
 
-from fedsim.record import read_events
+from fedsim.results.record import read_events
+
+MEASURED = ("seconds", "cost")
 
 
-def what_happened(folder: Path) -> list[dict[str, Any]]:
-    return [_bare(event) for event in read_events(folder)]
+def reproducible_events(folder: Path) -> list[dict[str, Any]]:
+    """Every event of a run folder, to be compared with those of another run of the same configuration."""
+    return [_without_measurements(event) for event in read_events(folder)]
 
 
-def _bare(value: Any) -> Any:
+def _without_measurements(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _bare(inner) for key, inner in value.items() if key not in ("seconds", "cost")}
-    return [_bare(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _without_measurements(inner) for key, inner in value.items() if key not in MEASURED}
+    return [_without_measurements(inner) for inner in value] if isinstance(value, list) else value

@@ -1,99 +1,151 @@
-"""Federations of quadratic functions f_i(w) = 1/2 sum_k a_ik (w_k - b_ik)^2: real halves of algorithms, known optimum."""
+"""Federations of quadratic functions f_i(w) = 1/2 sum_k a_ik (w_k - b_ik)^2: real halves, known optimum."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clients.local_sgd import Batch, Trainer, one_step
 from fedsim import registry
-from fedsim.algorithm import Fit
+from fedsim.algorithm import ClassStatistics, Dataset, Fit
+from fedsim.clients.objectives import Direction
+from fedsim.clients.training import BatchStep, GradientHook, Loss, Samples, Trainer, one_step, steps_of, weights_of
 from fedsim.config import RunConfig
-from fedsim.fleet import Client, Fleet
-from fedsim.payload import Arrival, Memory
-from fedsim.vector import Layout, Vec
-from fedsim.vector import Tensor as Entry
+from fedsim.layout import Layout, Part
+from fedsim.layout import Tensor as Entry
+from fedsim.payload import Arrival, ClientState, Metrics, PersonalModel, Uplink
+from fedsim.server.fleet import Client, Fleet
+from fedsim.weights import Weights
+from tests.equations.halves import params_of
 
 Numbers = Any  # float64 arrays
 
 
-class QuadraticTrainer(Trainer):
-    """The one training loop, on a quadratic instead of a network. It also notes the gradients it met."""
+class Point(nn.Module):
+    """A network whose output is its only parameter."""
 
-    curve: tuple[Tensor, Tensor]
-    met: list[Numbers]
-
-    def backward(self, batch: Batch) -> Tensor:
-        self.optimizer.zero_grad()
-        (w,), (a, b) = self.parameters, self.curve
-        loss = 0.5 * (a * (w - b) ** 2).sum()
-        torch.autograd.backward(loss)
-        assert w.grad is not None
-        self.met.append(w.grad.numpy().astype(np.float64))
-        return loss
-
-
-class Weights(nn.Module):
-    def __init__(self, start: Vec) -> None:
+    def __init__(self, start: Weights) -> None:
         super().__init__()
-        self.w = nn.Parameter(torch.tensor(start))
+        self.w = nn.Parameter(torch.tensor(start.parameters))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w
+
+
+class Quadratic:
+    """The objective 1/2 sum_k a_k (w_k - b_k)^2, whatever the targets are."""
+
+    metrics: ClassVar[Mapping[str, Direction]] = {"loss": "min"}
+
+    def __init__(self, a: Numbers, b: Numbers) -> None:
+        self._a, self._b = torch.tensor(a, dtype=torch.float32), torch.tensor(b, dtype=torch.float32)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return 0.5 * (self._a * (output - self._b) ** 2).sum()
+
+    def measure(self, output: Tensor, target: Tensor) -> tuple[dict[str, float], int]:
+        return {"loss": float(self.loss(output, target))}, 1
 
 
 @dataclass
 class QuadraticTask:
-    """A client that satisfies the Task contract; every mini-batch is the whole function."""
+    """A client that satisfies the Task contract; every mini-batch is the whole function.
+
+    `met` holds the gradients of the last training.
+    """
 
     a: Numbers
     b: Numbers
     config: RunConfig
-    examples: int = 1
+    examples: int
 
     def __post_init__(self) -> None:
         self.layout = Layout((Entry("w", (len(self.b),), "head"),))
+        self.lr, self.batches_read = self.config.lr, 0
+        self.labels = np.array([self.examples])
         self.met: list[Numbers] = []
 
-    def initial(self) -> Vec:
-        return np.zeros(len(self.b), np.float32)
+    def initial(self, network: str = "model") -> Weights:
+        return Weights(np.zeros(len(self.b), np.float32))
 
-    def fit(self, start: Vec, rng: np.random.Generator, **how: Any) -> Fit:
-        model = Weights(start)
-        trainer = QuadraticTrainer(model, torch.zeros(1, 1, 1, 1), torch.zeros(1), self.config, rng)
-        trainer.curve = torch.tensor(self.a, dtype=torch.float32), torch.tensor(self.b, dtype=torch.float32)
-        self.met = trainer.met = []
-        steps = how.get("epochs") or how.get("steps") or self.config.local_steps
-        loss = trainer.descend(steps, how.get("lesson") or one_step())
-        return Fit(model.w.detach().numpy(), np.empty(0, np.float32), loss, steps)
+    def fit(
+        self,
+        start: Weights,
+        rng: np.random.Generator,
+        *,
+        train: Part | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        loss: Loss | None = None,
+        gradient: GradientHook | None = None,
+        step: BatchStep | None = None,
+    ) -> Fit:
+        trainer = self._trainer(start, rng, train)
+        self.met = []
+        trainer.parameters[0].register_hook(lambda slope: self.met.append(slope.numpy().astype(np.float64)))
+        steps = steps_of(self.examples, self.config, epochs) if steps is None else steps
+        mean = trainer.run(steps, step or one_step(gradient, loss))
+        return Fit(weights_of(trainer.network), mean, steps)
 
-    def accuracy(self, model: Vec, buffers: Vec | None = None) -> float | None:
-        return None
+    def companion(self, start: Weights, network: str = "model", train: Part | None = None) -> Trainer:
+        return self._trainer(start, np.random.default_rng(0), train)
+
+    def evaluate(self, weights: Weights, on: Dataset = "test", predict: Any = None) -> Metrics | None:
+        return Quadratic(self.a, self.b).measure(torch.tensor(weights.parameters), torch.zeros(1))[0]
+
+    def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
+        raise NotImplementedError("a quadratic has no classes")
+
+    def peak_memory(self) -> dict[str, float]:
+        return {}
+
+    def _trainer(self, start: Weights, rng: np.random.Generator, train: Part | None) -> Trainer:
+        samples = Samples(np.zeros((self.examples, 1), np.float32), np.zeros(self.examples), torch.device("cpu"))
+        return Trainer(Point(start), samples, Quadratic(self.a, self.b), self.config, self.lr, rng, train)
+
+
+def sizes(count: int) -> list[int]:
+    """Training samples of the clients of a federation, all different: 1, 4, 7, 3, 6, 2, 5."""
+    return [1 + 3 * client % 7 for client in range(count)]
 
 
 class Federation:
     """An algorithm on quadratics, driven by hand: everyone, or those who are named, in each round."""
 
     def __init__(
-        self, name: str, a: Numbers, b: Numbers, *, steps: int, lr: float, momentum: float = 0.0, **params: Any
+        self, name: str, a: Numbers, b: Numbers, *, local_steps: int, lr: float, momentum: float = 0.0, **params: Any
     ):
-        algorithm = registry.find("algorithm", name)
-        self.config = RunConfig(clients=len(a), local_steps=steps, lr=lr, momentum=momentum)
-        self.tasks = [QuadraticTask(np.asarray(x), np.asarray(y), self.config) for x, y in zip(a, b, strict=True)]
-        clients = [Client(i, i, 1, 1, (1,)) for i in range(len(a))]
-        fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial(), np.empty(0, np.float32))
-        self.server = algorithm.server(algorithm.params(**params), self.config)
-        self.server.enlist(fleet)
-        self.client = registry.load(algorithm.client)(algorithm.params(**params))
-        self.memories = [Memory() for _ in a]
-        self.state = self.server.init(fleet.theta, fleet)
+        algorithm, made = registry.find("algorithm", name), params_of(name, **params)
+        self.config = RunConfig(clients=len(a), local_steps=local_steps, lr=lr, momentum=momentum)
+        clients = [Client(i, i, size, 1, (size,)) for i, size in enumerate(sizes(len(a)))]
+        self.tasks = [
+            QuadraticTask(np.asarray(x), np.asarray(y), self.config, client.train)
+            for x, y, client in zip(a, b, clients, strict=True)
+        ]
+        fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial())
+        self.server = algorithm.server(made, self.config)
+        self.server.attach(fleet)
+        self.client = registry.load(algorithm.client)(made)
+        self.states = [ClientState() for _ in a]
+        self.state = self.server.init(fleet.initial, fleet)
         self.step = 0
 
     def round(self, *who: int) -> Any:
-        arrivals = []
-        for i in who or range(len(self.tasks)):
-            down = self.server.instruct(self.state, i)
-            uplink = self.client.train(self.tasks[i], down, self.memories[i], np.random.default_rng(0))
-            arrivals.append(Arrival(i, self.step, uplink, 0.0, 1.0))
+        """One synchronous round; returns the server's state after it."""
+        arrivals = [Arrival(i, self.step, self.train(i), 0.0, 1.0) for i in who or range(len(self.tasks))]
         self.state = self.server.update(self.state, arrivals)
         self.step += 1
         return self.state
+
+    def train(self, client: int) -> Uplink:
+        down = self.server.instruct(self.state, client, train=True)
+        uplink: Uplink = self.client.train(self.tasks[client], down, self.states[client], np.random.default_rng(0))
+        return uplink
+
+    def personal(self, client: int) -> Numbers:
+        """The parameters of the model that this client would use now."""
+        down = self.server.instruct(self.state, client, train=False)
+        found = self.client.personalize(self.tasks[client], down, self.states[client], np.random.default_rng(0))
+        return (found.weights if isinstance(found, PersonalModel) else found).parameters

@@ -1,20 +1,20 @@
-"""What a client's own jobs make of its model when it trains alone: the reference for lasting state."""
+"""Computes the model that a client should have after certain jobs, as the reference for persistent client state."""
 
 from collections.abc import Iterable
 
-from clients.local_only import LocalOnly
-from clients.task import TorchTask
+from fedsim.clients.local import LocalOnly
+from fedsim.clients.task import TorchTask
 from fedsim.config import NoParams, RunConfig
-from fedsim.payload import Downlink, Memory
+from fedsim.partitions.client_data import client_data
+from fedsim.payload import ClientState, Downlink
 from fedsim.rng import stream
-from fedsim.vector import Vec
-from partitions.silo import client_data
+from fedsim.weights import Vec
 
 
 def own_model(config: RunConfig, client: int, steps: Iterable[int]) -> dict[str, Vec]:
-    """The model of algorithm `local` after the jobs of these steps, by tensor name."""
+    """The client's model of algorithm `local` after its training jobs of these steps, by tensor name."""
     data = client_data(config, client)
-    task, memory = TorchTask(config, data, data.classes), Memory()
+    task, state = TorchTask(config, data, data.classes), ClientState()
     for step in steps:
-        LocalOnly(NoParams()).train(task, Downlink(), memory, stream(config.seed, client, step, 0, "train"))
-    return task.layout.named(memory.vectors["model"], memory.vectors["buffers"])
+        LocalOnly(NoParams()).train(task, Downlink(), state, stream(config.seed, client, step, 0, "train"))
+    return task.layout.named(state.weights["model"])

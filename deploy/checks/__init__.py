@@ -1,1 +1,1 @@
-"""What `fedsim doctor` looks at: one file per kind of thing. A check never raises, it tells."""
+"""The checks of `fedsim doctor`, one module per subject. A check never raises; it returns what it found."""

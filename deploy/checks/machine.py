@@ -1,4 +1,4 @@
-"""The machine itself: GPUs, Ray, disk, clock."""
+"""Checks of the machine: GPUs, Ray, disk, clock."""
 
 import json
 import os
@@ -11,15 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
-
-from deploy.finding import Finding, ok, problem, warning
 from fedsim.config import RunConfig
+from fedsim.deploy.finding import Finding, ok, problem, warning
 from fedsim.errors import ConfigError
+from fedsim.flower import clock_tolerance
 
 LITTLE, TOO_LITTLE = 2e9, 2e8  # bytes of free disk space
 RAY_PATIENCE, DRIVER_PATIENCE = 120, 20  # seconds
-ASK_TORCH = (
+QUERY_TORCH = (
     "import json, torch; seen = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())];"
     "print(json.dumps([torch.__version__, torch.version.cuda, seen]))"
 )
@@ -28,9 +27,9 @@ START_RAY = "import ray; ray.init(num_cpus=1, include_dashboard=False); ray.get(
 
 
 def gpus(device: str = "auto", visible: str = "") -> Finding:
-    """What torch sees beside what the driver sees; a device that a node is told to use has to be there.
+    """Compares the GPUs that torch sees with those of the driver; the configured `device` must be among them.
 
-    `visible` is the CUDA_VISIBLE_DEVICES the node is started with.
+    `visible` is the CUDA_VISIBLE_DEVICES that the node is started with.
     """
     try:
         kind, _, number = RunConfig(device=device).device.partition(":")
@@ -39,20 +38,18 @@ def gpus(device: str = "auto", visible: str = "") -> Finding:
     if kind == "cpu":
         return ok("device", "cpu")
     if kind == "auto" and not any(Path(driver).exists() for driver in DRIVERS) and shutil.which("nvidia-smi") is None:
-        return ok(
-            "GPUs", "none: training runs on the CPU"
-        )  # without a driver torch, which takes seconds, need not be asked
+        return ok("GPUs", "none: training runs on the CPU")  # without a driver; importing torch would take seconds
     limit = {"CUDA_VISIBLE_DEVICES": visible} if visible else {}
-    asked = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ASK_TORCH], capture_output=True, text=True, env={**os.environ, **limit}
+    torch = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", QUERY_TORCH], capture_output=True, text=True, env={**os.environ, **limit}
     )
-    if asked.returncode:
-        told, remedy = _last_line(asked.stderr), f"{sys.executable} -m pip install --force-reinstall torch"
+    if torch.returncode:
+        told, remedy = _last_line(torch.stderr), f"{sys.executable} -m pip install --force-reinstall torch"
         return problem("GPUs", f"torch cannot be used: {told}", remedy)
-    release, built, seen = json.loads(asked.stdout)
+    release, built, seen = json.loads(torch.stdout)
     count, newest = _driver()
     hidden = visible or os.environ.get("CUDA_VISIBLE_DEVICES")
-    reason, remedy = _blindness(built, count, newest, hidden)
+    reason, remedy = _why_hidden(built, count, newest, hidden)
     if kind == "cuda" and int(number or 0) >= len(seen):
         return problem("device", f"{device} was asked for, but torch {release} sees {len(seen)} GPUs: {reason}", remedy)
     if count > len(seen) and hidden is None:
@@ -63,7 +60,7 @@ def gpus(device: str = "auto", visible: str = "") -> Finding:
 
 
 def _driver() -> tuple[int, str]:
-    """How many GPUs nvidia-smi lists, and the newest CUDA its driver can run."""
+    """The number of GPUs that nvidia-smi lists, and the newest CUDA version that its driver can run."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=DRIVER_PATIENCE)
         shown = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=DRIVER_PATIENCE)
@@ -73,13 +70,13 @@ def _driver() -> tuple[int, str]:
     return len(re.findall(r"^GPU \d+:", listed.stdout, re.MULTILINE)), newest.group(1) if newest else ""
 
 
-def _blindness(built: str | None, count: int, newest: str, hidden: str | None) -> tuple[str, str]:
-    """Why torch sees fewer GPUs than there are."""
+def _why_hidden(built: str | None, count: int, newest: str, hidden: str | None) -> tuple[str, str]:
+    """Why torch sees fewer GPUs than the driver, and the remedy."""
     if count == 0:
         return "nvidia-smi lists none either", "install the NVIDIA driver, or use device=cpu"
     if built is None:
         return "it is built without CUDA", "install a CUDA build of torch, or use device=cpu"
-    if newest and _numbers(newest) < _numbers(built):
+    if newest and _version(newest) < _version(built):
         return (
             f"the driver runs CUDA {newest} at most, torch is built for {built}",
             f"update the NVIDIA driver, or install torch for CUDA {newest}",
@@ -92,12 +89,12 @@ def _blindness(built: str | None, count: int, newest: str, hidden: str | None) -
     return "the driver does not answer torch", "see whether `nvidia-smi` works for this user, then restart the driver"
 
 
-def _numbers(release: str) -> list[int]:
+def _version(release: str) -> list[int]:
     return [int(part) for part in release.split(".") if part.isdigit()]
 
 
 def ray() -> Finding:
-    """Whether Ray starts here; in a process of its own, which is ended with all it started."""
+    """Whether Ray starts, tried in a process group of its own, which is ended afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-c", START_RAY],
         stdout=subprocess.DEVNULL,
@@ -106,29 +103,31 @@ def ray() -> Finding:
         start_new_session=True,
     )
     try:
-        _, said = process.communicate(timeout=RAY_PATIENCE)
+        _, output = process.communicate(timeout=RAY_PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return problem("ray", f"ray did not start within {RAY_PATIENCE} s", "use --engine inline, or free memory")
     if process.returncode:
-        return problem("ray", f"ray does not start: {_last_line(said)}", "use --engine inline, or reinstall ray")
+        return problem("ray", f"ray does not start: {_last_line(output)}", "use --engine inline, or reinstall ray")
     return ok("ray", "ray starts")
 
 
-def _last_line(said: str) -> str:
-    return said.strip().rpartition("\n")[2] or "it says nothing"
+def _last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2] or "without a message"
 
 
 def disk(what: str, folder: Path) -> Finding:
-    """Whether `folder` can be written, or made, and how much room it has."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    """Whether files can be written in `folder`, or it can be created, and how much space is free."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
-            free = shutil.disk_usage(there).free
+        with tempfile.TemporaryFile(dir=existing):
+            free = shutil.disk_usage(existing).free
     except OSError as error:
         return problem(
-            what, f"{folder} cannot be written: {error.strerror or error}", f"give this user the right to write {there}"
+            what,
+            f"{folder} cannot be written: {error.strerror or error}",
+            f"give this user the right to write {existing}",
         )
     told = f"{folder} can be written, {free / 1e9:.1f} GB are free"
     if free < TOO_LITTLE:
@@ -139,14 +138,13 @@ def disk(what: str, folder: Path) -> Finding:
 
 
 def clock(reference: float, here: float | None = None) -> Finding:
-    """`here`: this clock's time when the reference was taken; now if not told."""
+    """Compares this machine's clock with a reference time (Unix); `here`: this clock when the reference was taken."""
     ahead = (time.time() if here is None else here) - reference
     told = f"this clock is {abs(ahead):.1f} s {'ahead of' if ahead >= 0 else 'behind'} the reference"
-    if abs(ahead) <= SYSTEM_TIME_TOLERANCE:
+    if abs(ahead) <= clock_tolerance.AHEAD:
         return ok("clock", told)
-    behind = SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
     return problem(
         "clock",
-        f"{told}; Flower refuses nodes more than {SYSTEM_TIME_TOLERANCE} s ahead or {behind} s behind",
+        f"{told}; Flower refuses nodes more than {clock_tolerance.AHEAD} s ahead or {clock_tolerance.BEHIND} s behind",
         "keep the clock by NTP: `timedatectl set-ntp true`, or chrony",
     )

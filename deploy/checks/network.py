@@ -1,17 +1,20 @@
-"""Ports of this machine, and other machines behind theirs."""
+"""Checks of ports and addresses of this machine, and of connections to a server."""
 
 import errno
 import socket
 import ssl
 from pathlib import Path
 
-from deploy.finding import Finding, Level, ok, problem, warning
+from fedsim.deploy.finding import Finding, Level, ok, problem, warning
 
 PATIENCE = 5.0  # seconds for a connection
 
 
-def free(what: str, port: int, address: str = "", taken: Level = "problem") -> Finding:
-    """Whether a server could listen on this port; without an address on all that the machine has."""
+def free_port(what: str, port: int, address: str = "", taken: Level = "problem") -> Finding:
+    """Whether a server can listen on this port of an address of this machine; without an address: of all of them.
+
+    `taken` is the level of the finding if the port is in use.
+    """
     what = f"{what} {port}"
     try:
         with socket.socket() as probe:
@@ -19,7 +22,7 @@ def free(what: str, port: int, address: str = "", taken: Level = "problem") -> F
             probe.bind((address, port))
             probe.listen()
     except OverflowError:
-        return problem(what, f"{port} is no port", "choose one from 1024 to 65535")
+        return problem(what, f"{port} is not a port", "choose one from 1024 to 65535")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return Finding(
@@ -33,8 +36,8 @@ def free(what: str, port: int, address: str = "", taken: Level = "problem") -> F
     return ok(what, f"port {port} is free")
 
 
-def local(host: str) -> Finding:
-    """Whether `host` is this machine; behind a NAT or in a container it may not look like it."""
+def own_address(host: str) -> Finding:
+    """Whether `host` is an address of this machine; behind NAT or in a container it is none, so that is a warning."""
     what = f"host {host}"
     try:
         address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
@@ -45,17 +48,17 @@ def local(host: str) -> Finding:
             probe.bind(address[4])
     except OSError:
         remedy = "correct host, unless this machine is reached through a NAT or a container's address"
-        return warning(what, f"{host} ({address[4][0]}) is no address of this machine", remedy)
+        return warning(what, f"{host} ({address[4][0]}) is not an address of this machine", remedy)
     return ok(what, f"{host} is this machine")
 
 
 def reachable(address: str, ca: Path | None = None) -> Finding:
-    """One connection; with a CA also a TLS handshake in which the other side proves its name."""
+    """Connects to HOST:PORT; with a CA certificate also checks the server's certificate in a TLS handshake."""
     what = f"server {address}"
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdigit():
-        return problem(what, f"{address!r} is no address", "write it as HOST:PORT")
+        return problem(what, f"{address!r} is not an address", "write it as HOST:PORT")
     try:
         with socket.create_connection((host, int(port)), PATIENCE) as connection:
             if ca is None:
@@ -78,11 +81,11 @@ def _handshake(what: str, address: str, host: str, connection: socket.socket, ca
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:  # SSLError is one
         return problem(what, f"the CA certificate {ca} cannot be used: {error}", f"copy the federation's CA to {ca}")
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # a default of newer Pythons; gRPC is content with less
-    context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC hangs up on those who do not speak HTTP/2
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # default of newer Pythons, stricter than gRPC
+    context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC closes connections that do not offer HTTP/2
     try:
         with context.wrap_socket(connection, server_hostname=host) as secured:
-            return ok(what, f"{address} answers with {secured.version()}, and {ca} vouches for it")
+            return ok(what, f"{address} answers with {secured.version()}, and its certificate is signed by {ca}")
     except ssl.SSLCertVerificationError as error:
         told = f"the certificate of {address} is refused: {error.verify_message}"
         return problem(

@@ -1,4 +1,4 @@
-"""Python and the installed packages, against the ranges of this package or the versions a federation agreed on."""
+"""Checks of Python and the installed packages against what fedsim requires, or what a federation runs."""
 
 import platform
 import sys
@@ -8,35 +8,43 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from deploy.finding import Finding, ok, problem
+from fedsim import distribution
+from fedsim.deploy.finding import Finding, ok, problem
+
+# The remedy is no `pip install NAME`: only the source or wheel of the federation itself is sure to be the right one.
+FEDSIM = (
+    "run `fedsim deploy up --install` where federation.toml is, "
+    f"or install its wheel {distribution.NAME.replace('-', '_')}-*.whl by hand"
+)
 
 
 def python() -> Finding:
-    here, wanted = platform.python_version(), _meta_python()
+    """The Python version against fedsim's own metadata."""
+    here, wanted = platform.python_version(), _requires_python()
     if here in SpecifierSet(wanted):
         return ok("python", f"{here} at {sys.executable}")
     return problem("python", f"{here} at {sys.executable}, but fedsim needs {wanted}", f"use Python {wanted}")
 
 
 def packages() -> list[Finding]:
-    """Everything fedsim requires; torch and torchvision must also be of one build."""
+    """Every package that fedsim requires; torch and torchvision must also belong together."""
     try:
-        needs = [Requirement(text) for text in requires("fedsim") or []]
+        needs = [Requirement(text) for text in requires(distribution.NAME) or []]
     except PackageNotFoundError:
-        return [problem("fedsim", f"it is not installed for {sys.executable}", _install("fedsim"))]
+        return [problem("fedsim", f"it is not installed for {sys.executable}", FEDSIM)]
     return [
-        ok("fedsim", version("fedsim")),
-        *(_fits(need, "fedsim") for need in needs if need.marker is None or need.marker.evaluate()),
-        *_pair(),
+        ok("fedsim", version(distribution.NAME)),
+        *(_satisfies(need, "fedsim") for need in needs if need.marker is None or need.marker.evaluate()),
+        *_torch_pair(),
     ]
 
 
-def exactly(wanted: Mapping[str, str]) -> list[Finding]:
-    """A federation speaks one version: whatever differs is refused before it starts."""
-    return [_is(name, str(expected)) for name, expected in wanted.items()]
+def exact_versions(wanted: Mapping[str, str]) -> list[Finding]:
+    """Packages that must have the same version on all machines of a federation."""
+    return [_exact(name, str(expected)) for name, expected in wanted.items()]
 
 
-def _is(name: str, expected: str) -> Finding:
+def _exact(name: str, expected: str) -> Finding:
     found = _version(name)
     if found == expected:
         return ok(name, found)
@@ -44,25 +52,25 @@ def _is(name: str, expected: str) -> Finding:
     return problem(
         name,
         f"{told} for {sys.executable}, but the federation runs {name} {expected}",
-        _install(f"{name}=={expected}"),
+        FEDSIM if name == distribution.NAME else _install(f"{name}=={expected}"),
     )
 
 
-def _fits(need: Requirement, asker: str) -> Finding:
+def _satisfies(need: Requirement, by: str) -> Finding:
     found = _version(need.name)
     if found and need.specifier.contains(found, prereleases=True):
         return ok(need.name, found)
     told = f"{found} is installed" if found else "it is not installed"
-    return problem(need.name, f"{told}, but {asker} needs {need.name} {need.specifier}", _install(str(need)))
+    return problem(need.name, f"{told}, but {by} needs {need.name} {need.specifier}", _install(str(need)))
 
 
-def _pair() -> list[Finding]:
-    """torchvision is built against one torch; beside another it fails at import."""
+def _torch_pair() -> list[Finding]:
+    """torchvision is built for one version of torch; with another one its import fails."""
     try:
         needs = [Requirement(text) for text in requires("torchvision") or []]
     except PackageNotFoundError:
         return []
-    wrong = [_fits(need, f"torchvision {version('torchvision')}") for need in needs if need.name == "torch"]
+    wrong = [_satisfies(need, f"torchvision {version('torchvision')}") for need in needs if need.name == "torch"]
     return [finding for finding in wrong if finding.level != "ok"]
 
 
@@ -73,11 +81,11 @@ def _version(name: str) -> str:
         return ""
 
 
-def _meta_python() -> str:
+def _requires_python() -> str:
     try:
-        return metadata("fedsim")["Requires-Python"]
+        return metadata(distribution.NAME)["Requires-Python"]
     except PackageNotFoundError:
-        return ""  # `packages` says so
+        return ""  # not installed, which `packages` reports
 
 
 def _install(what: str) -> str:

@@ -1,37 +1,39 @@
-"""Docker Compose: the whole federation on one machine, a container for the server and one for each node."""
+"""Files for Docker Compose: the whole federation on one machine, a container for the server and one for each node."""
 
 import os
 from typing import Any
 
-from deploy import belongings, pki
-from deploy.inventory import Inventory, Machine, Node
-from deploy.render import containers as inside
-from deploy.render import yaml
-from deploy.render.output import File, fill, image, operator, secret
+from fedsim.deploy import machine_files, pki
+from fedsim.deploy.inventory import Inventory, Machine, Node
+from fedsim.deploy.machine_config import to_json
+from fedsim.deploy.render import containers
+from fedsim.deploy.render.output import File, from_template, image_files, operator_inventory, secret
+from fedsim.deploy.render.yaml_text import to_yaml
 
 REMARK = "The federation in its containers: `fedsim deploy status|run|logs --dir`. Compose starts and stops it."
-REGISTER = "register_keys"  # no node can be called that
+REGISTER = "register_keys"  # a service; no node can have this name
 
 
 def files(inventory: Inventory) -> dict[str, File]:
-    folder, owner = inventory.secrets, os.getuid() or inside.USER  # a container's user reads secrets as their owner
+    folder = inventory.secrets
+    owner = os.getuid() or containers.USER  # of the secrets; the containers run as this user to read them
     machines = {
-        name: Machine(via=f"docker exec -i {inventory.name}-{name}", python=inside.PYTHON, home=inside.HOME)
+        name: Machine(via=f"docker exec -i {inventory.name}-{name}", python=containers.PYTHON, home=containers.HOME)
         for name in ("server", *(node.name for node in inventory.nodes))
     }
     written = {
-        "compose.yaml": File.of(yaml.dump(_escaped(_compose(inventory, owner)))),
-        "README.txt": fill("compose.txt", name=inventory.name, owner=owner),
-        "federation.toml": operator(inventory, machines, REMARK),
+        "compose.yaml": File.of(to_yaml(_escaped(_compose(inventory, owner)))),
+        "README.txt": from_template("compose.txt", name=inventory.name, owner=owner),
+        "federation.toml": operator_inventory(inventory, machines, REMARK),
         "config/ca.crt": File.of((folder / pki.CA).read_bytes()),
         "config/server.crt": File.of((folder / pki.SERVER).read_bytes()),
-        "config/nodes.json": File.of(inside.text(belongings.public_keys(inventory))),
-        "config/server.json": File.of(inside.text(inside.about_server(inventory))),
+        "config/nodes.json": File.of(machine_files.public_keys(inventory)),
+        "config/server.json": File.of(to_json(containers.server_config(inventory))),
         "secrets/server.key": secret((folder / pki.SERVER_KEY).read_bytes(), owner),
-        **image(),
+        **image_files(),
     }
     for node in inventory.nodes:
-        written[f"config/nodes/{node.name}.json"] = File.of(inside.text(inside.about_node(inventory, node)))
+        written[f"config/nodes/{node.name}.json"] = File.of(to_json(containers.node_config(inventory, node)))
         written[f"secrets/nodes/{node.name}.key"] = secret(pki.node_key(folder, node.name).read_bytes(), owner)
     return written
 
@@ -60,7 +62,7 @@ def _server(inventory: Inventory, owner: int) -> dict[str, Any]:
         **_container(owner),
         "container_name": f"{inventory.name}-server",
         "restart": "unless-stopped",
-        "networks": {"federation": {"aliases": [pki.INSIDE]}},
+        "networks": {"federation": {"aliases": [pki.CONTAINER_HOST]}},
         "volumes": [_home("server"), *_server_config()],
         "secrets": [{"source": "server", "target": "server.key"}],
         "healthcheck": _health(inventory.server.fleet_port),
@@ -68,10 +70,10 @@ def _server(inventory: Inventory, owner: int) -> dict[str, Any]:
 
 
 def _register(owner: int) -> dict[str, Any]:
-    """Tells the server the nodes' public keys, from its own loopback, and ends."""
+    """Registers the nodes' public keys over the server's loopback and ends."""
     return {
         **_container(owner),
-        "command": ["sh", "-c", inside.REGISTER],
+        "command": ["sh", "-c", containers.REGISTER_KEYS],
         "restart": "on-failure",
         "network_mode": "service:server",
         "depends_on": {"server": {"condition": "service_healthy"}},
@@ -80,15 +82,15 @@ def _register(owner: int) -> dict[str, Any]:
 
 
 def _node(inventory: Inventory, node: Node, owner: int) -> dict[str, Any]:
-    about = _mount(f"./config/nodes/{node.name}.json", f"{inside.HOME}/node.json")
-    data = [_mount(inside.data_outside(node), inside.data_inside(node))] if node.data else []
+    config = _mount(f"./config/nodes/{node.name}.json", f"{containers.HOME}/node.json")
+    data = [_mount(containers.data_on_host(node), containers.data_in_container(node))] if node.data else []
     return {
         **_container(owner),
         "container_name": f"{inventory.name}-{node.name}",
         "restart": "unless-stopped",
         "depends_on": {REGISTER: {"condition": "service_completed_successfully"}},
         "networks": ["federation"],
-        "volumes": [_home(node.name), about, _mount("./config/ca.crt", f"{inside.CONFIG}/ca.crt"), *data],
+        "volumes": [_home(node.name), config, _mount("./config/ca.crt", f"{containers.CONFIG}/ca.crt"), *data],
         "secrets": [{"source": node.name, "target": "node.key"}],
         "healthcheck": _health(node.port),
         **_gpus(node),
@@ -97,7 +99,7 @@ def _node(inventory: Inventory, node: Node, owner: int) -> dict[str, Any]:
 
 def _container(owner: int) -> dict[str, Any]:
     return {
-        "image": inside.IMAGE,
+        "image": containers.IMAGE,
         "build": {"context": ".", "args": {"UID": str(owner), "GID": str(owner)}},
         "init": True,
         "read_only": True,
@@ -109,7 +111,7 @@ def _container(owner: int) -> dict[str, Any]:
 
 
 def _gpus(node: Node) -> dict[str, Any]:
-    wanted = inside.gpus(node)
+    wanted = containers.gpus(node)
     if wanted is None:
         return {}
     which: dict[str, Any] = {"device_ids": wanted} if wanted else {"count": "all"}
@@ -119,20 +121,23 @@ def _gpus(node: Node) -> dict[str, Any]:
 
 def _health(port: int) -> dict[str, Any]:
     often = {"interval": "15s", "timeout": "5s", "retries": 6, "start_period": "90s"}
-    return {"test": ["CMD", *inside.knock(port)], **often}
+    return {"test": ["CMD", *containers.port_check(port)], **often}
 
 
 def _server_config() -> list[dict[str, Any]]:
-    about = _mount("./config/server.json", f"{inside.HOME}/server.json")
-    return [about, *(_mount(f"./config/{n}", f"{inside.CONFIG}/{n}") for n in ("ca.crt", "server.crt", "nodes.json"))]
+    about = _mount("./config/server.json", f"{containers.HOME}/server.json")
+    return [
+        about,
+        *(_mount(f"./config/{n}", f"{containers.CONFIG}/{n}") for n in ("ca.crt", "server.crt", "nodes.json")),
+    ]
 
 
 def _home(volume: str) -> dict[str, Any]:
-    return {"type": "volume", "source": volume, "target": inside.HOME}
+    return {"type": "volume", "source": volume, "target": containers.HOME}
 
 
 def _mount(source: str, target: str) -> dict[str, Any]:
-    """Read-only; a source that is missing is an error, not a new empty folder."""
+    """A read-only bind mount; a missing source is an error, not a new empty folder."""
     return {
         "type": "bind",
         "source": source,
@@ -143,7 +148,7 @@ def _mount(source: str, target: str) -> dict[str, Any]:
 
 
 def _escaped(value: Any) -> Any:
-    """Compose takes $ for a variable."""
+    """With every $ doubled, which Compose would take for a variable."""
     if isinstance(value, dict):
         return {key: _escaped(inner) for key, inner in value.items()}
     if isinstance(value, list):

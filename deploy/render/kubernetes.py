@@ -1,19 +1,21 @@
-"""Kubernetes: a namespace of its own, a StatefulSet for the server and one for each node, each with its volume and key."""
+"""Files for Kubernetes: a namespace, and a StatefulSet for the server and each node, with its volume and key."""
 
 import hashlib
 import re
 from base64 import b64encode
 from typing import Any
 
-from deploy import belongings, pki
-from deploy.inventory import Inventory, Machine, Node
-from deploy.render import containers as inside
-from deploy.render import yaml
-from deploy.render.output import File, fill, image, operator, secret
+from fedsim.deploy import machine_files, pki
+from fedsim.deploy.inventory import Inventory, Machine, Node
+from fedsim.deploy.machine_config import NODE, SERVER, to_json
+from fedsim.deploy.render import containers
+from fedsim.deploy.render.output import File, from_template, image_files, operator_inventory, secret
+from fedsim.deploy.render.yaml_text import to_yaml
 from fedsim.errors import ConfigError
 
 REMARK = "The federation in its pods: `fedsim deploy status|run|logs --dir`. kubectl starts and stops it."
-LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # a pod's name and labels add to it, 63 is the limit
+# At most 40 characters: names of pods and labels add to it, and 63 is the limit.
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 STORAGE = "10Gi"
 REQUESTS = {"server": {"cpu": "500m", "memory": "1Gi"}, "node": {"cpu": "1", "memory": "2Gi"}}
 GPU = "nvidia.com/gpu"
@@ -25,20 +27,22 @@ def files(inventory: Inventory) -> dict[str, File]:
     _check_names(inventory)
     space, names = inventory.name, [node.name for node in inventory.nodes]
     machines = {
-        name: Machine(via=f"kubectl -n {space} exec -i {_name(name)}-0 --", python=inside.PYTHON, home=inside.HOME)
+        name: Machine(
+            via=f"kubectl -n {space} exec -i {_name(name)}-0 --", python=containers.PYTHON, home=containers.HOME
+        )
         for name in ("server", *names)
     }
     return {
-        "README.txt": fill("kubernetes.txt", name=space, image=inside.IMAGE, user=inside.USER),
-        "federation.toml": operator(inventory, machines, REMARK),
-        "kustomization.yaml": File.of(yaml.dump(_kustomization())),
-        "namespace.yaml": File.of(yaml.dump(_namespace(inventory))),
-        "config.yaml": File.of(yaml.dump(*_configs(inventory))),
-        "secrets.yaml": secret(yaml.dump(*_secrets(inventory)).encode()),
-        "network.yaml": File.of(yaml.dump(*_policies(inventory))),
-        "server.yaml": File.of(yaml.dump(*_server(inventory))),
-        "nodes.yaml": File.of(yaml.dump(_nodes_service(space), *(_node(inventory, node) for node in inventory.nodes))),
-        **image(),
+        "README.txt": from_template("kubernetes.txt", name=space, image=containers.IMAGE, user=containers.USER),
+        "federation.toml": operator_inventory(inventory, machines, REMARK),
+        "kustomization.yaml": File.of(to_yaml(_kustomization())),
+        "namespace.yaml": File.of(to_yaml(_namespace(inventory))),
+        "config.yaml": File.of(to_yaml(*_configs(inventory))),
+        "secrets.yaml": secret(to_yaml(*_secrets(inventory)).encode()),
+        "network.yaml": File.of(to_yaml(*_policies(inventory))),
+        "server.yaml": File.of(to_yaml(*_server(inventory))),
+        "nodes.yaml": File.of(to_yaml(_nodes_service(space), *(_node(inventory, node) for node in inventory.nodes))),
+        **image_files(),
     }
 
 
@@ -51,7 +55,7 @@ def _check_names(inventory: Inventory) -> None:
 
 
 def _kustomization() -> Tree:
-    name, tag = inside.IMAGE.split(":")
+    name, tag = containers.IMAGE.split(":")
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -61,25 +65,25 @@ def _kustomization() -> Tree:
 
 
 def _namespace(inventory: Inventory) -> Tree:
-    """Pods as restricted as Kubernetes knows, unless a silo's data lies on the machine itself."""
+    """The `restricted` pod security standard, unless a node's data is on its machine, which needs a hostPath."""
     level = "privileged" if any(node.data for node in inventory.nodes) else "restricted"
     labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/warn": level}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": inventory.name, "labels": labels}}
 
 
 def _configs(inventory: Inventory) -> list[Tree]:
-    authority = (inventory.secrets / pki.CA).read_text()
+    ca = (inventory.secrets / pki.CA).read_text()
     server = {
-        "server.json": inside.text(inside.about_server(inventory)),
-        "ca.crt": authority,
+        SERVER: to_json(containers.server_config(inventory)),
+        "ca.crt": ca,
         "server.crt": (inventory.secrets / pki.SERVER).read_text(),
-        "nodes.json": inside.text(belongings.public_keys(inventory)),
+        "nodes.json": machine_files.public_keys(inventory),
     }
-    nodes = {n.name: {"node.json": inside.text(inside.about_node(inventory, n))} for n in inventory.nodes}
-    everyone = {"server": server, **{name: {**own, "ca.crt": authority} for name, own in nodes.items()}}
+    nodes = {n.name: {NODE: to_json(containers.node_config(inventory, n))} for n in inventory.nodes}
+    machines = {"server": server, **{name: {**own, "ca.crt": ca} for name, own in nodes.items()}}
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(inventory.name, name), "data": data}
-        for name, data in everyone.items()
+        for name, data in machines.items()
     ]
 
 
@@ -99,7 +103,7 @@ def _secrets(inventory: Inventory) -> list[Tree]:
 
 
 def _policies(inventory: Inventory) -> list[Tree]:
-    """Nodes reach the fleet port; nobody reaches the control port, or anything of a node."""
+    """Only nodes can reach the fleet port; the control port and the nodes cannot be reached at all."""
     nodes = [{"podSelector": {"matchLabels": {"fedsim/role": "node"}}}]
     fleet = [{"protocol": "TCP", "port": inventory.server.fleet_port}]
     rules: dict[str, list[Tree]] = {"server": [{"from": nodes, "ports": fleet}], "node": []}
@@ -128,18 +132,19 @@ def _server(inventory: Inventory) -> list[Tree]:
     }
     own = {
         "ports": [{"name": "fleet", "containerPort": port}],
-        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", inside.REGISTER]}}},
+        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", containers.REGISTER_KEYS]}}},
         "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 5, "failureThreshold": 36},
         "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 10},
         "livenessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 20, "failureThreshold": 6},
         "resources": {"requests": REQUESTS["server"]},
     }
-    print_ = _print(inside.about_server(inventory), belongings.public_keys(inventory), inventory.secrets / pki.SERVER)
-    return [service, _stateful(inventory.name, "server", pki.INSIDE, own, print_)]
+    config, certificate = to_json(containers.server_config(inventory)), (inventory.secrets / pki.SERVER).read_text()
+    config_hash = _config_hash(config, machine_files.public_keys(inventory), certificate)
+    return [service, _stateful_set(inventory.name, "server", pki.CONTAINER_HOST, own, config_hash)]
 
 
 def _nodes_service(space: str) -> Tree:
-    """Gives node pods their names. No port: nodes call the server, never the other way round."""
+    """Gives the pods of nodes their names; without ports, because only nodes open connections."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -149,26 +154,26 @@ def _nodes_service(space: str) -> Tree:
 
 
 def _node(inventory: Inventory, node: Node) -> Tree:
-    """Its agent starts again what ends, so there is nothing for a liveness probe to do."""
-    probe = {"exec": {"command": inside.knock(node.port)}, "timeoutSeconds": 5}
-    wanted = inside.gpus(node)
+    """Without a liveness probe: the agent restarts processes that end."""
+    probe = {"exec": {"command": containers.port_check(node.port)}, "timeoutSeconds": 5}
+    wanted = containers.gpus(node)
     limits = {} if wanted is None else {"limits": {GPU: len(wanted) or 1 + int(node.device.partition(":")[2] or 0)}}
     own = {
         "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": 60},
         "readinessProbe": {**probe, "periodSeconds": 20},
         "resources": {"requests": REQUESTS["node"], **limits},
     }
-    public = pki.node_public(inventory.secrets, node.name)
-    print_ = _print(inside.about_node(inventory, node), {}, public)
-    tree = _stateful(inventory.name, node.name, "fedsim-nodes", own, print_)
+    public_key = pki.node_public(inventory.secrets, node.name).read_text()
+    config_hash = _config_hash(to_json(containers.node_config(inventory, node)), public_key)
+    tree = _stateful_set(inventory.name, node.name, "fedsim-nodes", own, config_hash)
     return _with_data(tree, node) if node.data else tree
 
 
-def _stateful(space: str, name: str, service: str, own: Tree, print_: str) -> Tree:
+def _stateful_set(space: str, name: str, service: str, own: Tree, config_hash: str) -> Tree:
     file = "server.json" if name == "server" else "node.json"
     container = {
         "name": "agent",
-        "image": inside.IMAGE,
+        "image": containers.IMAGE,
         **own,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -176,18 +181,18 @@ def _stateful(space: str, name: str, service: str, own: Tree, print_: str) -> Tr
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "home", "mountPath": inside.HOME},
-            {"name": "config", "mountPath": f"{inside.HOME}/{file}", "subPath": file, "readOnly": True},
-            {"name": "config", "mountPath": inside.CONFIG, "readOnly": True},
-            {"name": "key", "mountPath": inside.SECRETS, "readOnly": True},
+            {"name": "home", "mountPath": containers.HOME},
+            {"name": "config", "mountPath": f"{containers.HOME}/{file}", "subPath": file, "readOnly": True},
+            {"name": "config", "mountPath": containers.CONFIG, "readOnly": True},
+            {"name": "key", "mountPath": containers.SECRETS, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
-    user = inside.USER
+    user = containers.USER
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "shareProcessNamespace": True,  # so that someone collects processes whose parent is gone
+        "shareProcessNamespace": True,  # so that processes without a parent are reaped
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": user,
@@ -216,7 +221,7 @@ def _stateful(space: str, name: str, service: str, own: Tree, print_: str) -> Tr
             "serviceName": service,
             "selector": {"matchLabels": _labels(name)},
             "template": {
-                "metadata": {"labels": _labels(name), "annotations": {"fedsim/config": print_}},
+                "metadata": {"labels": _labels(name), "annotations": {"fedsim/config": config_hash}},
                 "spec": pod,
             },
             "volumeClaimTemplates": [claim],
@@ -225,13 +230,13 @@ def _stateful(space: str, name: str, service: str, own: Tree, print_: str) -> Tr
 
 
 def _with_data(tree: Tree, node: Node) -> Tree:
-    """Its data lies on a machine of the cluster: there it has to run."""
+    """Mounts the node's data from the machine of the cluster that `host` names, and runs the pod there."""
     pod = tree["spec"]["template"]["spec"]
-    source = inside.data_outside(node)
+    source = containers.data_on_host(node)
     kind = "File" if source.endswith(".npz") else "Directory"
     pod["volumes"].append({"name": "data", "hostPath": {"path": source, "type": kind}})
     pod["containers"][0]["volumeMounts"].append(
-        {"name": "data", "mountPath": inside.data_inside(node), "readOnly": True}
+        {"name": "data", "mountPath": containers.data_in_container(node), "readOnly": True}
     )
     if node.host not in pki.LOOPBACK:
         pod["nodeSelector"] = {"kubernetes.io/hostname": node.host}
@@ -239,7 +244,7 @@ def _with_data(tree: Tree, node: Node) -> Tree:
 
 
 def _name(name: str) -> str:
-    return pki.INSIDE if name == "server" else f"fedsim-node-{name}"
+    return pki.CONTAINER_HOST if name == "server" else f"fedsim-node-{name}"
 
 
 def _labels(name: str) -> dict[str, str]:
@@ -250,7 +255,6 @@ def _metadata(space: str, name: str) -> Tree:
     return {"name": _name(name), "namespace": space, "labels": _labels(name)}
 
 
-def _print(*parts: Any) -> str:
-    """Changes with what a pod reads only when it starts, so that applying a change starts it again."""
-    known = [part.read_text() if hasattr(part, "read_text") else part for part in parts]
-    return hashlib.sha256(inside.text(known).encode()).hexdigest()[:16]
+def _config_hash(*texts: str) -> str:
+    """A hash of what a pod reads only when it starts; as an annotation it makes `kubectl apply` restart the pod."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

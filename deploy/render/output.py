@@ -1,25 +1,26 @@
-"""Files to write, and those that every way of running shares: fedsim itself, and an inventory to operate it with."""
+"""Rendered files, and those that every kind has: the wheel of fedsim, and an inventory to operate the federation with."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 
-from deploy.install import build_wheel
-from deploy.inventory import Inventory, Machine
+from fedsim.deploy.install import SOURCE, build_wheel
+from fedsim.deploy.inventory import Inventory, Machine
 from fedsim.errors import ConfigError
 
-CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+CONSTRAINTS = SOURCE / "constraints.txt"
 
 
 @dataclass(frozen=True)
 class File:
+    """The content of a file to write; private: readable by its owner alone."""
+
     content: bytes
     private: bool = False
-    owner: int | None = None  # who shall own it, where we may decide
+    owner: int | None = None  # user and group id, set if rendering runs as root
 
     @classmethod
     def of(cls, content: str | bytes) -> "File":
@@ -30,28 +31,28 @@ def secret(content: bytes, owner: int | None = None) -> File:
     return File(content, private=True, owner=owner)
 
 
-def fill(template: str, **values: object) -> File:
-    """One of templates/ with its gaps filled."""
+def from_template(template: str, **values: object) -> File:
+    """A file of templates/ with its $placeholders replaced."""
     return File.of(Template(_template(template)).substitute(values))
 
 
-def package() -> dict[str, File]:
-    """fedsim as a wheel, and the versions it was tested with."""
+def package_files() -> dict[str, File]:
+    """The wheel of fedsim, and the versions of its dependencies that it was tested with."""
     wheel = build_wheel()
     return {wheel.name: File.of(wheel.read_bytes()), CONSTRAINTS.name: File.of(CONSTRAINTS.read_bytes())}
 
 
-def image() -> dict[str, File]:
-    """All that `docker build` needs."""
+def image_files() -> dict[str, File]:
+    """Everything that `docker build` needs."""
     return {
-        **package(),
+        **package_files(),
         "Dockerfile": File.of(_template("Dockerfile")),
         ".dockerignore": File.of(_template("dockerignore")),
     }
 
 
-def operator(inventory: Inventory, machines: Mapping[str, Machine], remark: str) -> File:
-    """An inventory that reaches the machines where they run now: for `fedsim deploy status|run|logs --dir`."""
+def operator_inventory(inventory: Inventory, machines: Mapping[str, Machine], remark: str) -> File:
+    """An inventory that reaches the rendered machines, for `fedsim deploy status|run|logs --dir`."""
     server = inventory.server
     lines = [f"# {remark}", f'name = "{inventory.name}"', "", "[server]", *_machine(server.host, machines["server"])]
     lines += [f"fleet-port = {server.fleet_port}", f"control-port = {server.control_port}"]
@@ -61,10 +62,10 @@ def operator(inventory: Inventory, machines: Mapping[str, Machine], remark: str)
     return File.of("\n".join(lines) + "\n")
 
 
-def absolute(path: str, whose: str) -> str:
-    """A path that means the same wherever it is read."""
+def absolute_path(path: str, what: str) -> str:
+    """Returns `path` if it is absolute and printable, else raises ConfigError."""
     if not path.startswith("/") or not path.isprintable():
-        raise ConfigError(f"{whose} = {path!r} must be an absolute path of printable characters to be rendered")
+        raise ConfigError(f"{what} = {path!r} must be an absolute path of printable characters to be rendered")
     return path
 
 
@@ -81,4 +82,4 @@ def _machine(host: str, machine: Machine) -> list[str]:
 
 @cache
 def _template(name: str) -> str:
-    return (files("deploy.render") / "templates" / name).read_text()
+    return (files("fedsim.deploy.render") / "templates" / name).read_text()

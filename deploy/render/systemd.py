@@ -1,41 +1,50 @@
-"""systemd: per machine a folder to copy there, with its home, its unit and a script that installs both."""
+"""Files for systemd: a folder for each machine, with its home folder, its unit and a script that installs both."""
 
 import shlex
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import PurePosixPath
 
-from deploy import belongings
-from deploy.belongings import Belongings
-from deploy.hosts import python_of
-from deploy.inventory import Inventory, Machine, Node
-from deploy.render.output import File, absolute, fill, operator, package, secret
+from fedsim.deploy import machine_files
+from fedsim.deploy.hosts import python_path
+from fedsim.deploy.inventory import Inventory, Machine
+from fedsim.deploy.machine_files import MachineFiles
+from fedsim.deploy.render.output import (
+    File,
+    absolute_path,
+    from_template,
+    operator_inventory,
+    package_files,
+    secret,
+)
+from fedsim.distribution import NAME, installed_version
 from fedsim.errors import ConfigError
 
 USER = "fedsim"
 REMARK = "The federation under systemd: `fedsim deploy status|run|logs --dir`. systemctl starts and stops it."
-ENVIRONMENT, HOMES = "/opt/fedsim", "/var/lib/fedsim"  # where the inventory says nothing
+ENVIRONMENT, HOMES = "/opt/fedsim", "/var/lib/fedsim"  # defaults of `python` and `home`
 NO_DEVICES = "PrivateDevices=yes"
 GPU_DEVICES = "DevicePolicy=closed\n" + "\n".join(
     f"DeviceAllow=char-{group} rw" for group in ("nvidia", "nvidia-frontend", "nvidia-uvm", "nvidia-caps")
 )
-REGISTER = """\
-ExecStartPost=/bin/sh -c '"$$0" -m deploy.office ready && exec "$$0" -m deploy.office register < nodes.json' {}
-"""
+CONTROL = '"$$0" -m fedsim.deploy.control'
+REGISTER_KEYS = f"ExecStartPost=/bin/sh -c '{CONTROL} ready && exec {CONTROL} register < nodes.json' {{}}\n"
 
 
 def files(inventory: Inventory) -> dict[str, File]:
-    server = belongings.of_server(inventory)
-    keys = {"nodes.json": belongings.as_json(belongings.public_keys(inventory))}
-    machines = {"server": _settled(inventory, "server", inventory.server)}
-    written = _folder("server", machines["server"], Belongings(server.private, {**server.public, **keys}), NO_DEVICES)
-    for node in inventory.nodes:
-        machines[node.name] = _settled(inventory, node.name, node)
+    nodes = inventory.nodes
+    roles: list[tuple[str, Machine]] = [("server", inventory.server), *((node.name, node) for node in nodes)]
+    machines = {name: _with_absolute_paths(inventory, name, machine) for name, machine in roles}
+    server = machine_files.server_files(inventory)
+    server.public["nodes.json"] = machine_files.public_keys(inventory).encode()
+    package = package_files()
+    written = _folder("server", machines["server"], server, NO_DEVICES, package)
+    for node in nodes:
         devices = NO_DEVICES if node.device == "cpu" else GPU_DEVICES
-        written |= _folder(node.name, machines[node.name], belongings.of_node(inventory, node), devices)
+        written |= _folder(node.name, machines[node.name], machine_files.node_files(inventory, node), devices, package)
+    reached = {name: _as_service_user(machine) for name, machine in machines.items()}
     return {
-        "README.txt": fill("systemd.txt", name=inventory.name, machines=_commands(inventory), user=USER),
-        "federation.toml": operator(inventory, {n: _reached(m) for n, m in machines.items()}, REMARK),
+        "README.txt": from_template("systemd.txt", name=inventory.name, machines=_install_commands(roles), user=USER),
+        "federation.toml": operator_inventory(inventory, reached, REMARK),
         **written,
     }
 
@@ -44,8 +53,10 @@ def unit(name: str) -> str:
     return "fedsim-server.service" if name == "server" else f"fedsim-node-{name}.service"
 
 
-def _folder(name: str, machine: Machine, own: Belongings, devices: str) -> dict[str, File]:
-    service = fill(
+def _folder(
+    name: str, machine: Machine, files: MachineFiles, devices: str, package: dict[str, File]
+) -> dict[str, File]:
+    service = from_template(
         "unit.service",
         what="server" if name == "server" else f"node {name}",
         user=USER,
@@ -54,28 +65,30 @@ def _folder(name: str, machine: Machine, own: Belongings, devices: str) -> dict[
         home=_quoted(machine.home),
         home_argument=_quoted(machine.home, command=True),
         home_plain=machine.home.replace("%", "%%"),
-        register=REGISTER.format(_quoted(machine.python, command=True)) if name == "server" else "",
+        register=REGISTER_KEYS.format(_quoted(machine.python, command=True)) if name == "server" else "",
         devices=devices,
     )
-    script = fill(
+    script = from_template(
         "install.sh",
         user=USER,
         python=shlex.quote(machine.python),
         environment=shlex.quote(str(PurePosixPath(machine.python).parent.parent)),
-        version=version("fedsim"),
+        distribution=NAME,
+        wheel=NAME.replace("-", "_"),
+        version=installed_version(),
         home=shlex.quote(machine.home),
         unit=unit(name),
     )
-    kept = {f"home/{file}": secret(content) for file, content in own.private.items()}
-    kept |= {f"home/{file}": File.of(content) for file, content in own.public.items()}
-    files = {unit(name): service, "install.sh": script, **kept, **package()}
-    return {f"{name}/{path}": file for path, file in files.items()}
+    home = {f"home/{file}": secret(content) for file, content in files.private.items()}
+    home |= {f"home/{file}": File.of(content) for file, content in files.public.items()}
+    folder = {unit(name): service, "install.sh": script, **home, **package}
+    return {f"{name}/{path}": file for path, file in folder.items()}
 
 
-def _settled(inventory: Inventory, name: str, machine: Machine) -> Machine:
-    """With paths that do not depend on who logs in."""
-    home = absolute(machine.home or f"{HOMES}/{inventory.name}/{name}", f"home of {name}")
-    python = absolute(python_of(replace(machine, python=machine.python or ENVIRONMENT)), f"python of {name}")
+def _with_absolute_paths(inventory: Inventory, name: str, machine: Machine) -> Machine:
+    """With defaults for `home` and `python` that do not depend on a login folder; raises ConfigError for relative paths."""
+    home = absolute_path(machine.home or f"{HOMES}/{inventory.name}/{name}", f"home of {name}")
+    python = absolute_path(python_path(replace(machine, python=machine.python or ENVIRONMENT)), f"python of {name}")
     if set(python) & set("\"'\\"):
         raise ConfigError(
             f"python of {name} = {python!r}: systemd starts no program with quotes or backslashes in its path"
@@ -83,18 +96,17 @@ def _settled(inventory: Inventory, name: str, machine: Machine) -> Machine:
     return replace(machine, home=home, python=python)
 
 
-def _reached(machine: Machine) -> Machine:
-    """As the user whom the home belongs to."""
+def _as_service_user(machine: Machine) -> Machine:
+    """Runs commands as the user who owns the home folder."""
     become = f"sudo -n -u {USER}"
     if machine.ssh:
         return replace(machine, ssh=f"{machine.ssh} {become}")
     return replace(machine, via=f"{machine.via} {become}".strip())
 
 
-def _commands(inventory: Inventory) -> str:
-    """How each folder gets to its machine, and what to do there."""
+def _install_commands(machines: list[tuple[str, Machine]]) -> str:
+    """The commands that copy each folder to its machine and install it there."""
     lines = []
-    machines: list[tuple[str, Machine | Node]] = [("server", inventory.server), *((n.name, n) for n in inventory.nodes)]
     for name, machine in machines:
         if machine.ssh:
             lines.append(f"  tar -cf - {name} | ssh {machine.ssh} 'umask 077; tar -xpf -'")
@@ -106,6 +118,6 @@ def _commands(inventory: Inventory) -> str:
 
 
 def _quoted(path: str, command: bool = False) -> str:
-    """One word of a unit file; in a command $ would be a variable."""
+    """One word of a unit file; in a command every $ is doubled, which systemd would take for a variable."""
     text = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{text.replace("$", "$$") if command else text}"'

@@ -1,15 +1,18 @@
-"""`fedsim data`: fetch or prepare a dataset, or hand out the silos of a partition as files."""
+"""`fedsim data`: fetch or prepare a dataset, or write the clients of a partition as files."""
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsim import config as configs
 from fedsim.commands.run import add_config
 from fedsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsim.partitions.datasets import Dataset
 
 SPLIT = "split"
 
@@ -37,20 +40,27 @@ def run(args: argparse.Namespace) -> int:
         return _split(args)
     if args.file or args.set or args.out:
         raise ConfigError(f"FILE.toml, --set and --out belong to `fedsim data {SPLIT}`; a dataset takes --root alone")
-    from partitions.datasets import load
+    from fedsim.partitions.datasets import load
 
     with _bar(f"preparing {args.name}") as progress:
         dataset = load(args.name, args.root, progress)
-        samples = len(dataset.labels.pooled)
+        samples = len(dataset.targets)
         progress(samples, samples)
-    trains, (channels, height, width) = len(dataset.labels.train), dataset.shape
-    print(f"{args.name}: {trains} training and {samples - trains} test samples, {dataset.classes} classes, ", end="")
-    print(f"images {height}x{width}x{channels}")
+    trains = len(dataset.labels.train)
+    targets = f"{dataset.classes} classes" if dataset.classes else f"real-valued targets ({dataset.objective})"
+    print(f"{args.name}: {trains} training and {samples - trains} test samples, {targets}, {_shape(dataset)}")
     return 0
 
 
+def _shape(dataset: "Dataset") -> str:
+    sizes, part = dataset.shape, dataset.parts[0]
+    if part.is_images:
+        return f"images {sizes[1]}x{sizes[2]}x{sizes[0]}"
+    return f"samples {'x'.join(map(str, sizes))} ({part.dtype})"
+
+
 def _split(args: argparse.Namespace) -> int:
-    from partitions.export import export
+    from fedsim.partitions.export import export
 
     if args.out is None or args.root:
         raise ConfigError(f"`fedsim data {SPLIT}` needs --out DIR, and takes data-root with --set")

@@ -1,4 +1,4 @@
-"""`fedsim deploy`: a real federation, from an inventory file to a run on many machines."""
+"""`fedsim deploy`: a federation on real machines, from the inventory file to a run."""
 
 import argparse
 import json
@@ -8,78 +8,75 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim import config as configs
-from fedsim import session
-from fedsim.commands.resume import unfinished
-from fedsim.commands.run import add_config, conclude
+from fedsim.commands.resume import read_resumable
+from fedsim.commands.run import add_config, print_result
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.progress import Bar, Relay
-from fedsim.record import MANIFEST, new_folder
 
 if TYPE_CHECKING:
-    from deploy.federation import Federation
+    from fedsim.deploy.federation import Federation
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("deploy", help="a real federation on many machines")
+    parser = commands.add_parser("deploy", help="a federation on real machines")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, handler: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
-        found: argparse.ArgumentParser = verbs.add_parser(name, help=about)
-        found.add_argument("--dir", type=Path, default=Path(), help="folder of federation.toml (default: this one)")
-        found.set_defaults(handler=handler)
-        return found
+    def verb(name: str, handler: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
+        added: argparse.ArgumentParser = verbs.add_parser(name, help=help_)
+        added.add_argument("--dir", type=Path, default=Path(), help="folder of federation.toml (default: this one)")
+        added.set_defaults(handler=handler)
+        return added
 
-    begin = verb("init", _init, "write federation.toml, certificates and keys; keeps what is there")
-    begin.add_argument("--name", default="federation", help="of the federation (default: %(default)s)")
+    begin = verb("init", _init, "write federation.toml, certificates and keys; keeps existing ones")
+    begin.add_argument("--name", default="federation", help="name of the federation (default: %(default)s)")
     begin.add_argument("--host", default="127.0.0.1", help="address of the server (default: %(default)s)")
-    begin.add_argument("--nodes", type=int, default=2, help="how many nodes to start with (default: %(default)s)")
-    begin.add_argument("--add-node", action="append", default=[], metavar="NAME", help="one more node")
+    begin.add_argument("--nodes", type=int, default=2, help="number of nodes of a new one (default: %(default)s)")
+    begin.add_argument("--add-node", action="append", default=[], metavar="NAME", help="add a node")
     begin.add_argument("--rotate", action="store_true", help="renew the server's certificate and every node's key")
 
     up = verb("up", _up, "start the server and the nodes, and wait until they are online")
-    up.add_argument("--install", action="store_true", help="first install this fedsim on machines that lack it")
+    up.add_argument("--install", action="store_true", help="first install this version of fedsim on every machine")
 
-    status = verb("status", _status, "nodes, since when online, the current run, traffic")
-    status.add_argument("--json", action="store_true", help="as data")
-    status.add_argument("--doctor", action="store_true", help="examine every machine")
+    status = verb("status", _status, "nodes and since when they are online, the current run, traffic")
+    status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument("--doctor", action="store_true", help="also run `fedsim doctor` on every machine")
 
-    run = verb("run", _run, "run on the federation; the run folder comes here")
+    run = verb("run", _run, "run on the federation; the run folder is copied to this machine")
     add_config(run)
     run.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
-    run.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run of this federation that was stopped")
+    run.add_argument("--resume", type=Path, metavar="RUN", help="continue a run of this federation that was stopped")
 
-    logs = verb("logs", _logs, "what the processes of the server or a node said")
+    logs = verb("logs", _logs, "the logs of the server or a node")
     logs.add_argument("node", nargs="?", default="server", help="a node's name (default: %(default)s)")
-    logs.add_argument("--lines", type=int, default=40, help="of each log (default: %(default)s)")
-    logs.add_argument("--follow", action="store_true", help="go on as they grow")
+    logs.add_argument("--lines", type=int, default=40, help="last lines of each log (default: %(default)s)")
+    logs.add_argument("--follow", action="store_true", help="keep printing new lines")
 
     down = verb("down", _down, "stop every process of the federation")
-    down.add_argument(
-        "--purge", action="store_true", help="and remove its folders on every machine, with what nodes kept"
-    )
+    down.add_argument("--purge", action="store_true", help="also remove the home folders, with the state of the nodes")
 
-    render = verb("render", _render, "the same federation for those who run things otherwise")
+    render = verb("render", _render, "write files for Docker Compose, systemd or Kubernetes")
     render.add_argument("kind", choices=("compose", "systemd", "kubernetes"))
     render.add_argument("--out", type=Path, help="folder for the files (default: rendered/KIND)")
 
 
 def _federation(args: argparse.Namespace) -> "Federation":
-    from deploy.federation import Federation
-    from deploy.inventory import FILE, read
+    from fedsim.deploy.federation import Federation
+    from fedsim.deploy.inventory import FILE, read
 
-    return Federation(read(args.dir / FILE), lambda line: print(f"{line}\n", end="", flush=True))  # in one piece
+    def report(line: str) -> None:
+        print(f"{line}\n", end="", flush=True)  # one write, because several threads report
+
+    return Federation(read(args.dir / FILE), report)
 
 
 def _init(args: argparse.Namespace) -> int:
-    from deploy.setup import init
+    from fedsim.deploy.setup import init
 
     done = list[str]()
     for line in init(args.dir, args.name, args.host, args.nodes, args.add_node, args.rotate):
         print(line, flush=True)
         done.append(line)
     if not done:
-        print("everything is there already")
+        print("everything exists already")
     return 0
 
 
@@ -91,7 +88,7 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from deploy.status import gather, show
+    from fedsim.deploy.status import gather, show
 
     found = gather(_federation(args), args.doctor)
     if args.json:
@@ -102,24 +99,28 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from fedsim import config as configs
+    from fedsim.results.progress import Bar, Relay
+    from fedsim.results.record import MANIFEST, new_folder
+    from fedsim.server.run import pace_and_stragglers
+
     federation = _federation(args)
     nodes = len(federation.nodes)
     if args.resume:
-        folder, (config, _) = args.resume, unfinished(args.resume)
+        folder, (config, _) = args.resume, read_resumable(args.resume)
     else:
         out = [f"out={args.out}"] if args.out else []
         config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
         folder = new_folder(config)
     if config.clients != nodes:
         raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
-    session.rhythm(config)  # what is impossible is refused before anything starts
+    pace_and_stragglers(config)  # raises now what the ServerApp would raise after the start
     relay = Relay(Bar()) if sys.stdout.isatty() else None
     try:
         status = federation.run(config, folder, relay)
     except KeyboardInterrupt:
-        print(
-            f"the run is stopped on the server, too: `fedsim deploy run --resume {folder}` goes on with it", flush=True
-        )
+        resume = f"`fedsim deploy run --resume {folder}` goes on with it"
+        print(f"the run is stopped on the server, too: {resume}", flush=True)
         raise
     finally:
         if relay:
@@ -127,8 +128,8 @@ def _run(args: argparse.Namespace) -> int:
     if "completed" not in status:
         why = status.removeprefix("finished:").replace("ServerApp failed with exception: ", " ").rstrip(".")
         again = f", `fedsim deploy run --resume {folder}` goes on with it" if (folder / MANIFEST).exists() else ""
-        raise FedsimError(f"the run ended, {why}. `fedsim deploy logs` tells more{again}")
-    conclude(folder)
+        raise FedsimError(f"the run ended, {why}. `fedsim deploy logs` has the details{again}")
+    print_result(folder)
     return 0
 
 
@@ -144,8 +145,8 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _render(args: argparse.Namespace) -> int:
-    from deploy.inventory import FILE, read
-    from deploy.render import render
+    from fedsim.deploy.inventory import FILE, read
+    from fedsim.deploy.render import render
 
     for path in render(read(args.dir / FILE), args.kind, args.out or Path("rendered") / args.kind):
         print(path)

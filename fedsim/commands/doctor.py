@@ -1,4 +1,4 @@
-"""`fedsim doctor`: what is wrong with this machine, or with its part in a federation, and the remedy."""
+"""`fedsim doctor`: checks this machine, or its part in a federation, and names remedies."""
 
 import argparse
 import json
@@ -12,9 +12,9 @@ from fedsim.errors import ConfigError
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("doctor", help="what is wrong with this machine, and the remedy")
+    parser = commands.add_parser("doctor", help="check this machine and name remedies")
     parser.add_argument("--home", type=Path, metavar="DIR", help="check what DIR/node.json or DIR/server.json asks for")
-    parser.add_argument("--running", action="store_true", help="with --home: it runs, so its ports are taken")
+    parser.add_argument("--running", action="store_true", help="with --home: it is running, so do not check its ports")
     parser.add_argument(
         "--now", type=float, metavar="SECONDS", help="a reference time (Unix) to check the clock against"
     )
@@ -23,31 +23,33 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="?",
         const="",
         metavar="HOST:PORT",
-        help="also connect to this server; with --home to the one it belongs to",
+        help="also connect to this server; with --home to the server of the federation",
     )
-    parser.add_argument("--ca", type=Path, metavar="FILE", help="the CA certificate a server must prove itself by")
-    parser.add_argument("--port", type=int, action="append", metavar="N", help="a port to check (default: Flower's)")
-    parser.add_argument("--data-root", default="", metavar="DIR", help="where datasets lie (default: $FEDSIM_DATA)")
+    parser.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate that must have signed the server's")
+    parser.add_argument(
+        "--port", type=int, action="append", metavar="N", help="port to check (default: those of Flower)"
+    )
+    parser.add_argument("--data-root", default="", metavar="DIR", help="folder of datasets (default: $FEDSIM_DATA)")
     parser.add_argument("--deep", action="store_true", help="also start Ray")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from deploy import doctor
+    from fedsim.deploy import doctor
 
     here = time.time() - _age()
     if args.home is not None:
         if args.ca or args.port or args.data_root or args.deep or args.reach:
             raise ConfigError(
-                "with --home the file there says what to check: only --now, --running and --reach go with it"
+                "with --home the file there says what to check: only --now, --running and --reach can be added"
             )
         reach = args.reach is not None
-        findings = doctor.examine(args.home, reference=args.now, here=here, running=args.running, reach=reach)
+        findings = doctor.check_home(args.home, reference=args.now, here=here, running=args.running, reach=reach)
     else:
         if args.running or args.reach == "":
             raise ConfigError("--running, and --reach without HOST:PORT, need --home")
-        findings = doctor.survey(
+        findings = doctor.check_machine(
             reference=args.now,
             here=here,
             data_root=args.data_root,
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _age() -> float:
-    """Seconds since this process began: the reference time was taken before it, and imports take longer than clocks err."""
+    """Seconds since this process started: `--now` was taken before that, and the imports since then take a while."""
     try:
         started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")

@@ -1,26 +1,29 @@
-"""`fedsim list`: what can be named in a configuration."""
+"""`fedsim list`: the names that a configuration can use, with their parameters."""
 
 import argparse
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from fedsim import registry, sweep
-from fedsim.config import key_of
+from fedsim import registry
+from fedsim.config import constraint, key_of
 
-PLURALS = {kind.plural: name for name, kind in registry.KINDS.items()}
+if TYPE_CHECKING:
+    from fedsim.sweep.sweep_file import Sweep
+
+KIND_OF = {kind.plural: name for name, kind in registry.KINDS.items()}
 PRESETS = "presets"
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("list", help="algorithms, partitions, datasets, models, paces, stragglers, presets")
-    parser.add_argument("what", nargs="?", choices=[*PLURALS, PRESETS], help="only this kind (default: all)")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.add_argument("what", nargs="?", choices=[*KIND_OF, PRESETS], help="only these (default: all)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    kinds = [args.what] if args.what else [*PLURALS, PRESETS]
+    kinds = [args.what] if args.what else [*KIND_OF, PRESETS]
     found = {plural: _entries(plural) for plural in kinds}
     if args.json:
         print(json.dumps(found, indent=1))
@@ -28,30 +31,44 @@ def run(args: argparse.Namespace) -> int:
     for plural, entries in found.items():
         print(f"{plural}:")
         for entry in entries:
-            settings = ", ".join(f"{k}={v}" for k, v in entry["params"].items())
-            print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{settings}]" if settings else ""))
+            params = ", ".join(_param(key, entry) for key in entry["params"])
+            print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{params}]" if params else ""))
             for fact in ("scale", "takes"):
                 if fact in entry:
                     print(f"  {'':<16} {fact}: {entry[fact]}")
     return 0
 
 
+def _param(key: str, entry: dict[str, Any]) -> str:
+    """ "mu=0.01 (at least 0)"."""
+    bounds = entry["constraints"].get(key)
+    return f"{key}={entry['params'][key]}" + (f" ({bounds})" if bounds else "")
+
+
 def _entries(plural: str) -> list[dict[str, Any]]:
     if plural == PRESETS:
-        return [_preset(sweep.read(name)) for name in sorted(sweep.presets())]
-    return [_entry(PLURALS[plural], name) for name in registry.names(PLURALS[plural])]
+        from fedsim.sweep.sweep_file import preset_texts, read_sweep
+
+        return [_preset(read_sweep(name)) for name in sorted(preset_texts())]
+    return [_entry(KIND_OF[plural], name) for name in registry.names(KIND_OF[plural])]
 
 
-def _preset(found: sweep.Sweep) -> dict[str, Any]:
-    """What it reproduces, at which scale, and how long it takes."""
+def _preset(found: "Sweep") -> dict[str, Any]:
     facts = {"about": found.about, "scale": found.scale, "takes": found.takes}
-    return {"name": found.name, "runs": len(found.cells), **facts, "params": {}}
+    return {"name": found.name, "runs": len(found.cells), **facts, "params": {}, "constraints": {}}
 
 
 def _entry(kind: str, name: str) -> dict[str, Any]:
+    """Name, description, and the defaults and constraints of the parameters by key."""
     params = getattr(registry.find(kind, name), "params", None)
-    defaults = {key_of(f.name): _default(f) for f in dataclasses.fields(params)} if params else {}
-    return {"name": name, "about": registry.describe(kind, name), "params": defaults}
+    fields = dataclasses.fields(params) if params else ()
+    hints = get_type_hints(params, include_extras=True) if params else {}
+    return {
+        "name": name,
+        "about": registry.describe(kind, name),
+        "params": {key_of(field.name): _default(field) for field in fields},
+        "constraints": {key_of(f.name): text for f in fields if (text := constraint(hints[f.name]))},
+    }
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

@@ -21,24 +21,24 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from fedsim.partitions.summary import summarize
     from fedsim.report import heterogeneity
     from fedsim.report.tables import show
-    from partitions.summary import summarise
 
     if args.plot and not args.plot.parent.is_dir():
         raise ConfigError(f"cannot draw {args.plot}: there is no folder {args.plot.parent}")
     chosen = configs.read(args.file, args.set)
-    founds = [summarise(config) for config in (_variants(chosen, args.compare) if args.compare else [chosen])]
+    results = [summarize(config) for config in (_variants(chosen, args.compare) if args.compare else [chosen])]
     if args.json:
-        listed = [found.as_json() for found in founds]
+        listed = [found.as_json() for found in results]
         print(json.dumps(listed if args.compare else listed[0], indent=1))
     else:
         if not args.compare:
-            show(heterogeneity.client_table(founds[0]))
-        show(heterogeneity.distance_table(founds))
+            show(heterogeneity.client_table(results[0]))
+        show(heterogeneity.distance_table(results))
     if args.plot:
         draw = (
-            heterogeneity.comparison_figure(founds) if args.compare else heterogeneity.heterogeneity_figure(founds[0])
+            heterogeneity.comparison_figure(results) if args.compare else heterogeneity.heterogeneity_figure(results[0])
         )
         draw.savefig(args.plot, dpi=130)
     return 0

@@ -1,29 +1,30 @@
-"""`fedsim report`: runs side by side, in tables and pictures."""
+"""`fedsim report`: tables, figures and files that compare runs."""
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsim.errors import ConfigError
-from fedsim.files import write_text
-from fedsim.report.export import FORMATS
-from fedsim.report.results import costs, results, sources
-from fedsim.report.runs import labels
-from fedsim.report.selection import Selection, select
 
-DRAWN = 12  # settings with a timeline and heat maps of their own
+if TYPE_CHECKING:
+    from fedsim.report.collection import RunCollection
+    from fedsim.results.metric import Metric
+
+FORMATS = ("csv", "json", "markdown", "latex")
+DRAWN = 12  # settings that get a timeline and heat maps
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("report", help="runs side by side: accuracy, time and costs")
+    parser = commands.add_parser("report", help="compare runs: metrics, time and costs")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders of run folders")
+    parser.add_argument("--metric", metavar="NAME", help="the metric to report (default: the main metric of the runs)")
     parser.add_argument(
         "--plot",
         type=Path,
         metavar="DIR",
-        help="draw curves and clients, and a timeline and heat maps of the first run of each setting, into this folder",
+        help="write figures to this folder: curves, clients, and a timeline and heat maps of a run of each setting",
     )
-    parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained page about the runs")
+    parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained HTML page")
     for name in FORMATS:
         parser.add_argument(
             f"--{name}", type=Path, metavar="F", help=f"write the tables of results and costs as {name}"
@@ -32,25 +33,29 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--target",
         type=float,
-        metavar="ACC",
-        help="also tell rounds, virtual seconds and bytes to this accuracy (0 to 1)",
+        metavar="VALUE",
+        help="also report rounds, virtual seconds and bytes until the metric reaches this value (accuracy: 0 to 1)",
     )
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.target is not None and not 0 < args.target <= 1:
-        raise ConfigError(f"--target must be above 0 and at most 1, not {args.target:g}")
-    found = select(args.runs)
-    tell(found, args.plot, args.target)
-    tables = [results(found.groups, args.target), costs(found.groups)]
-    for name, render in FORMATS.items():
+    from fedsim.files import write_text
+    from fedsim.report import export
+    from fedsim.report.collection import collect_runs
+    from fedsim.report.result_tables import cost_table, result_table
+
+    found = collect_runs(args.runs, args.metric)
+    _check_target(args.target, found.metric)
+    print_report(found, args.plot, args.target)
+    tables = [result_table(found.settings, args.target), cost_table(found.settings)]
+    for name in FORMATS:
         if (path := getattr(args, name)) is not None:
-            write_text(path, render(tables))
+            write_text(path, export.FORMATS[name](tables))
     if args.tensorboard is not None:
         from fedsim.report.tensorboard import write_tensorboard
 
-        write_tensorboard(found.runs, args.tensorboard)
+        write_tensorboard(found.runs, args.tensorboard, found.metric)
     if args.html is not None:
         from fedsim.report.page import write_page
 
@@ -59,42 +64,56 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def tell(found: Selection, pictures: Path | None, target: float | None = None) -> None:
-    """Tables on the terminal, and pictures if there is a folder for them."""
+def print_report(found: "RunCollection", figures: Path | None, target: float | None = None) -> None:
+    """Prints the tables, and writes the figures to the folder `figures` unless it is None."""
     from fedsim.report.relations import group_table
-    from fedsim.report.tables import pairs_table, results_table, search_table, show, time_table
+    from fedsim.report.result_tables import cost_table, published_sources, result_table
+    from fedsim.report.tables import outdated, pairs_table, results_table, search_table, show, time_table
 
-    for trial in found.trials:
-        show(search_table(trial))
-    table = results_table("accuracy in percent: clients' own models on their own tests", results(found.groups, target))
-    origin = sources(found.groups)
-    table.caption = "best: BMTA. worst 10 %: of the clients, at the end. p: Wilcoxon over clients, Holm." + (
-        f"\npublished: {origin}" if origin else ""
+    settings, metric = found.settings, found.metric
+    for search in found.searches:
+        show(search_table(search))
+    unit = " in percent" if metric.percent else ""
+    title = f"{metric.name}{unit}: personal models on the clients' own test data"
+    table = results_table(title, result_table(settings, target))
+    best = "best mean over clients (BMTA)" if metric.percent else "best mean over clients"
+    source = published_sources(settings)
+    table.caption = f"best: {best}. worst 10 %: of the clients, at the end. p: Wilcoxon over clients, Holm." + (
+        f"\npublished: {source}" if source else ""
     )
     show(table)
-    if (pairs := pairs_table(found.groups)) is not None:
+    for line in outdated(found.runs, metric=metric.name):
+        print(line)
+    if (pairs := pairs_table(settings)) is not None:
         show(pairs)
-    if (together := group_table(found.runs)) is not None:
-        show(together)
-    show(time_table(found.groups))
-    show(results_table("costs of a run: seconds of this machine, megabytes", costs(found.groups)))
-    if pictures is not None:
-        _draw(found, pictures)
+    if (by_group := group_table(found.runs)) is not None:
+        show(by_group)
+    show(time_table(settings))
+    show(results_table("costs of a run: seconds of this machine, megabytes", cost_table(settings)))
+    if figures is not None:
+        _write_figures(found, figures)
 
 
-def _draw(found: Selection, pictures: Path) -> None:
+def _write_figures(found: "RunCollection", folder: Path) -> None:
     from fedsim.report.distribution import distribution_figure
-    from fedsim.report.figures import accuracy_figure, timeline_figure
-    from fedsim.report.matrices import matrix_figure
+    from fedsim.report.figures import metric_figure, timeline_figure
+    from fedsim.report.matrix_figure import matrix_figure
+    from fedsim.report.runs import display_names
 
-    pictures.mkdir(parents=True, exist_ok=True)
-    there = [each for each in found.groups if each.runs]
-    accuracy_figure(found.runs, pictures / "accuracy.png")
-    accuracy_figure(found.runs, pictures / "accuracy-over-time.png", over="times")
-    if len(there) > 1:
-        distribution_figure(there, pictures / "accuracy-distribution.png")
-    firsts = [each.runs[0] for each in there][:DRAWN]
-    for name, each in zip(labels(firsts), firsts, strict=True):
-        timeline_figure(each, pictures / f"timeline-{name}.png")
-        matrix_figure(each, pictures / f"matrices-{name}.png")
-    print(f"pictures: {pictures}/*.png ({len(list(pictures.glob('*.png')))} of them)")
+    folder.mkdir(parents=True, exist_ok=True)
+    name = found.metric.name
+    measured = [each for each in found.settings if each.runs]
+    metric_figure(found.runs, folder / f"{name}.png", name)
+    metric_figure(found.runs, folder / f"{name}-over-time.png", name, over="times")
+    if len(measured) > 1:
+        distribution_figure(measured, folder / f"{name}-distribution.png")
+    firsts = [each.runs[0] for each in measured][:DRAWN]
+    for label, each in zip(display_names(firsts), firsts, strict=True):
+        timeline_figure(each, folder / f"timeline-{label}.png")
+        matrix_figure(each, folder / f"matrices-{label}.png")
+    print(f"figures: {folder}/*.png ({len(list(folder.glob('*.png')))} files)")
+
+
+def _check_target(target: float | None, metric: "Metric") -> None:
+    if target is not None and metric.percent and not 0 < target <= 1:
+        raise ConfigError(f"--target must be above 0 and at most 1, not {target:g}")

@@ -1,19 +1,19 @@
-"""`fedsim resume`: goes on from a run's last checkpoint, as if it had never stopped."""
+"""`fedsim resume`: continues a run from its last checkpoint; the result is that of an uninterrupted run."""
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedsim import config as configs
-from fedsim.commands.run import conclude
-from fedsim.config import RunConfig
-from fedsim.engine.launch import ENGINES, launch
+from fedsim.commands.run import print_result
+from fedsim.engine import ENGINES
 from fedsim.errors import ConfigError
-from fedsim.record import old_folder, read_manifest
+
+if TYPE_CHECKING:
+    from fedsim.config import RunConfig
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("resume", help="go on with a run that was stopped")
+    parser = commands.add_parser("resume", help="continue a run that was interrupted")
     parser.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("--engine", choices=ENGINES, help="where clients run (default: as before)")
     parser.add_argument("--ray-address", metavar="HOST:PORT", help="join this Ray cluster instead of starting one")
@@ -21,20 +21,26 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    config, before = unfinished(args.run)
-    engine = args.engine or before
+    from fedsim.engine.launch import launch
+
+    config, previous = read_resumable(args.run)
+    engine = args.engine or previous
     if engine not in ENGINES:
         raise ConfigError(
-            f"{args.run} ran on {engine}: go on there with `fedsim deploy run --resume {args.run}` or with `flwr run` and "
-            f"resume=true out={args.run} beside its other keys, or here with --engine {' or '.join(ENGINES)}"
+            f"{args.run} ran on {engine}: resume it there with `fedsim deploy run --resume {args.run}`, or with "
+            f"`flwr run`, its keys and resume=true out={args.run}; or here with --engine {' or '.join(ENGINES)}"
         )
     launch(config, engine, args.ray_address)
-    conclude(args.run)
+    print_result(args.run)
     return 0
 
 
-def unfinished(folder: Path) -> tuple[RunConfig, str]:
-    """How to go on with the run in this folder, and the engine it ran on; what cannot be resumed is refused."""
+def read_resumable(folder: Path) -> "tuple[RunConfig, str]":
+    """The configuration that resumes the run in this folder, and the engine it ran on. Raises ConfigError if the run is
+    finished or the folder holds none."""
+    from fedsim import config as configs
+    from fedsim.results.record import old_folder, read_manifest
+
     manifest = read_manifest(folder)
     config = configs.parse({**manifest["config"], "out": str(folder), "resume": True})
     old_folder(config)

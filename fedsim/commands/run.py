@@ -4,9 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedsim import config as configs
-from fedsim.engine.launch import ENGINES, launch
-from fedsim.record import new_folder
+from fedsim.engine import ENGINES
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -19,24 +17,41 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The two ways to say what a run is."""
+    """Adds the arguments FILE.toml and --set, which define the configuration of a run."""
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="configuration")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="set or override a configuration key")
 
 
 def run(args: argparse.Namespace) -> int:
+    from fedsim import config as configs
+    from fedsim.engine.launch import launch
+
     out = [f"out={args.out}"] if args.out else []
     config = configs.read(args.file, [*args.set, *out])
-    folder = new_folder(config)
-    launch(config.replace(out=str(folder)), args.engine, args.ray_address)
-    conclude(folder)
+    print_result(launch(config, args.engine, args.ray_address))
     return 0
 
 
-def conclude(folder: Path) -> None:
-    """What came out, in a table, and where it lies."""
-    from fedsim.report.runs import Run
-    from fedsim.report.tables import accuracy_table, show
+def print_result(folder: Path) -> None:
+    """Prints the table of results and the folder of a run."""
+    from fedsim.report.runs import RunResult
+    from fedsim.report.tables import metric_table, outdated, show
+    from fedsim.results.record import read_summary
 
-    show(accuracy_table([Run.load(folder)]))
+    runs = [RunResult.load(folder)]
+    show(metric_table(runs))
+    for line in [*outdated(runs), *failure_lines(read_summary(folder)["failures"])]:
+        print(line)
     print(f"run folder: {folder}")
+
+
+def failure_lines(failures: list[dict[str, Any]]) -> list[str]:
+    """A line for each reason why jobs failed, with the first client and round and how many there were."""
+    by_reason: dict[str, list[dict[str, Any]]] = {}
+    for failure in failures:
+        by_reason.setdefault(failure["reason"], []).append(failure)
+    return [
+        f"failed: client {first['client']} in round {first['round']}: {reason}"
+        + (f" (and {len(rest)} more like it)" if rest else "")
+        for reason, (first, *rest) in by_reason.items()
+    ]

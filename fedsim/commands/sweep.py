@@ -1,4 +1,4 @@
-"""`fedsim sweep`: several runs from one file, then side by side. Runs that are finished already are not repeated."""
+"""`fedsim sweep`: the runs of a sweep file, then a report on them. Finished runs are not repeated."""
 
 import argparse
 import os
@@ -7,159 +7,195 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.live import Live
-from rich.table import Table
+from fedsim.commands.report import print_report
 
-from fedsim.cells import Cell, run_cells, workers
-from fedsim.commands.report import tell
-from fedsim.config import RunConfig, at_least
-from fedsim.plan import Plan, Planned, Trial
-from fedsim.report.runs import Run
-from fedsim.report.selection import select
-from fedsim.search import Search
-from fedsim.sweep import Sweep, read
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedsim.config import RunConfig
+    from fedsim.sweep.manifest import SearchResult, SweepManifest
+    from fedsim.sweep.runner import Cell
+    from fedsim.sweep.search import Search
+    from fedsim.sweep.sweep_file import Sweep
 
 MARKS = {"running": "[bold]running", "failed": "[red]failed", "finished": "[green]finished", "waiting": "[dim]left"}
-LINES = 24  # rows of the live table
+ROWS = 24  # of the live table
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("sweep", help="several runs from one file, side by side")
+    parser = commands.add_parser("sweep", help="run and compare the runs of a sweep file")
     parser.add_argument("file", metavar="FILE.toml", help="a sweep file, or the name of a preset")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="override a key in every run")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: %(default)s)")
-    parser.add_argument("--retry", action="store_true", help="try failed runs again")
+    parser.add_argument(
+        "--jobs", type=_positive, default=os.cpu_count() or 1, help="runs in parallel (default: %(default)s)"
+    )
+    parser.add_argument("--retry", action="store_true", help="repeat failed runs")
     parser.add_argument("--out", type=Path, help="the folder of all runs (default: runs/ and the sweep's name)")
-    parser.add_argument("--ray-address", metavar="HOST:PORT", help="join this Ray cluster, which sees the same folders")
+    parser.add_argument(
+        "--ray-address", metavar="HOST:PORT", help="join this Ray cluster, whose machines share the folders"
+    )
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    at_least("jobs", args.jobs, 1)
-    sweep = read(args.file, args.set)
+    from fedsim.sweep.runner import ray_session
+    from fedsim.sweep.sweep_file import read_sweep
+
+    sweep = read_sweep(args.file, args.set)
     home: Path = args.out or Path("runs") / sweep.name
     print(f"{sweep.name}: {sweep.about or f'{len(sweep.cells)} runs'}")
-    configs, trials = dict(sweep.cells), list[Trial]()
-    with workers():
+    configs: Mapping[str, RunConfig] = sweep.cells
+    searches: Sequence[SearchResult] = ()
+    with ray_session():
         if sweep.search is not None:
-            configs, trials = _choose(sweep.search, configs, home, args)
-        _plan(sweep, configs, trials).write(home)
+            configs, searches = _search(sweep.search, configs, home, args)
+        _manifest(sweep, configs, searches).write(home)
         cells = _run(configs, home, args)
     finished, failed = ([cell for cell in cells if cell.status == status] for status in ("finished", "failed"))
     if finished:
-        from fedsim.report.page import write_page
-
-        found = select([home])
-        tell(found, home)
-        write_page(found, home / "report.html")
-        print(f"page: {home / 'report.html'}")
+        _report(home)
     for cell in failed:
         print(f"failed: {cell.name}: {cell.failure}", file=sys.stderr)
     print(f"run folders: {home}/*/  {len(finished)} finished, {len(failed)} failed")
     return 1 if failed else 0
 
 
-def _plan(sweep: Sweep, configs: Mapping[str, RunConfig], trials: Sequence[Trial]) -> Plan:
-    """What reports will find in the sweep's folder."""
+def _manifest(
+    sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]"
+) -> "SweepManifest":
+    from fedsim.results.record import asked
+    from fedsim.sweep.manifest import PlannedRun, SweepManifest
 
     scale = sweep.scale.partition(":")[0]
-    origin = sweep.published.source + (f"; ours at {scale}" if scale else "")
+    source = sweep.published.source + (f"; ours at {scale}" if scale else "")
 
-    def planned(name: str, config: RunConfig) -> Planned:
-        beside = sweep.published.beside(sweep.titles[name], config)
-        asked = {key: value for key, value in config.flat().items() if key not in ("out", "resume")}
-        return Planned(asked, sweep.titles[name], beside, origin if beside else "")
+    def planned(name: str, config: "RunConfig") -> PlannedRun:
+        numbers = sweep.published.numbers_for(sweep.titles[name], config)
+        return PlannedRun(asked(config), sweep.titles[name], numbers, source if numbers else "")
 
-    return Plan(sweep.name, sweep.about, {name: planned(name, c) for name, c in configs.items()}, list(trials))
+    runs = {name: planned(name, config) for name, config in configs.items()}
+    return SweepManifest(sweep.name, sweep.about, runs, list(searches))
 
 
-def _run(configs: Mapping[str, RunConfig], home: Path, args: argparse.Namespace) -> list[Cell]:
-    """Runs what is not finished yet."""
+def _report(home: Path) -> None:
+    """Prints the report and writes report.html; with several objectives, one report and report-OBJECTIVE.html for
+    each."""
+    from fedsim.report.collection import collect_runs
+    from fedsim.report.page import write_page
+
+    parts = collect_runs([home]).by_objective()
+    for objective, found in parts.items():
+        print_report(found, home)
+        page = home / ("report.html" if len(parts) == 1 else f"report-{objective}.html")
+        write_page(found, page)
+        print(f"page: {page}")
+
+
+def _run(configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespace) -> "list[Cell]":
+    """Runs the cells that are not finished."""
+    from fedsim.sweep.runner import Cell, run_cells
+
     cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
     for cell in cells:
         if args.retry:
             cell.retry()
-    with _watching(cells) as look:
-        run_cells(cells, args.jobs, look, args.ray_address)
+    with _progress_display(cells) as update:
+        run_cells(cells, args.jobs, update, args.ray_address)
     return cells
 
 
-def _choose(
-    search: Search, configs: Mapping[str, RunConfig], home: Path, args: argparse.Namespace
-) -> tuple[dict[str, RunConfig], list[Trial]]:
-    """Every run with the values that did best on validation data; runs that differ in the seed share one search."""
+def _search(
+    search: "Search", configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespace
+) -> "tuple[dict[str, RunConfig], list[SearchResult]]":
+    """Every configuration with the values of its best candidate. Runs that differ in the seed share one search."""
+    from fedsim.sweep.manifest import SearchResult
+
     settings: dict[RunConfig, list[str]] = {}
     for name, config in configs.items():
         settings.setdefault(config.replace(seed=0), []).append(name)
     firsts = [names[0] for names in settings.values()]
-    tried = {f"{name}-{i}": c for name in firsts for i, c in enumerate(search.candidates(configs[name]))}
-    cells = {cell.name: cell for cell in _run(tried, home / "search", args)}
+    candidates = {f"{name}-{i}": c for name in firsts for i, c in enumerate(search.candidates(configs[name]))}
+    cells = {cell.name: cell for cell in _run(candidates, home / "search", args)}
     chosen: dict[str, RunConfig] = {}
-    trials: list[Trial] = []
+    results: list[SearchResult] = []
     for names in settings.values():
-        scores = [_validation_score(cells[f"{names[0]}-{i}"]) for i in range(len(search.points))]
-        trials.append(Trial(names[0], [dict(point) for point in search.points], scores))
-        chosen |= {name: search.chosen(configs[name], scores) for name in names}
-    return {name: chosen[name] for name in configs}, trials
+        tried = [cells[f"{names[0]}-{i}"] for i in range(len(search.points))]
+        metric = next((cell.metric for cell in tried if cell.status == "finished"), tried[0].metric)
+        scores = [_validation_score(cell) for cell in tried]
+        points = [dict(point) for point in search.points]
+        results.append(SearchResult(names[0], points, scores, metric.name, metric.direction))
+        for name in names:
+            chosen[name] = search.best_candidate(configs[name], scores, metric.higher_is_better)
+    return {name: chosen[name] for name in configs}, results
 
 
-def _validation_score(cell: Cell) -> float | None:
-    return float(Run.load(cell.folder).series("personal").mean.max()) if cell.status == "finished" else None
+def _validation_score(cell: "Cell") -> float | None:
+    """The best mean of the main metric on validation data; None if the candidate failed."""
+    from fedsim.report.runs import RunResult
+
+    return RunResult.load(cell.folder).series("personal").best if cell.status == "finished" else None
 
 
 @contextmanager
-def _watching(cells: Sequence[Cell]) -> Iterator[Callable[[], None]]:
-    """A live table on a terminal, a line now and then in a log."""
-    began = time.monotonic()
+def _progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
+    """Yields a function that updates a live table on a terminal, or prints a line for every run that ends."""
+    started = time.monotonic()
     if sys.stdout.isatty():
+        from rich.live import Live
+
         with Live(cells_table(cells, 0.0), refresh_per_second=4) as live:
-            yield lambda: live.update(cells_table(cells, time.monotonic() - began))
+            yield lambda: live.update(cells_table(cells, time.monotonic() - started))
         return
     last = -1
 
     def line() -> None:
         nonlocal last
         if (done := sum(cell.done for cell in cells)) != last:
-            print(f"{done} of {len(cells)} runs done, {time.monotonic() - began:.0f} s", flush=True)
+            print(f"{done} of {len(cells)} runs done, {time.monotonic() - started:.0f} s", flush=True)
             last = done
 
     yield line
 
 
-def cells_table(cells: Sequence[Cell], passed: float) -> Table:
-    """What runs now, what failed, what is finished and what is left; and how long it will take at this speed."""
+def cells_table(cells: "Sequence[Cell]", passed: float) -> "Table":
+    """The status of the cells after `passed` seconds, and the estimated remaining time."""
+    from rich.table import Table
+
     progress = {cell.name: cell.progress() for cell in cells if cell.status == "running"}
-    earned = sum(1.0 if cell.done else _share(cell, progress) for cell in cells if not cell.before)
-    ahead = sum(not cell.before for cell in cells) - earned
-    to_go = f", about {_time(passed / earned * ahead)} to go" if earned and ahead else ""
+    completed = sum(1.0 if cell.done else _share(cell, progress) for cell in cells if not cell.was_done)
+    remaining = sum(not cell.was_done for cell in cells) - completed
+    to_go = f", about {_time(passed / completed * remaining)} to go" if completed and remaining else ""
     counts = ", ".join(
         f"{sum(cell.status == status for cell in cells)} {word}"
         for status, word in (("finished", "done"), ("running", "running"), ("failed", "failed"), ("waiting", "left"))
     )
     table = Table(title=f"{counts}; {_time(passed)}{to_go}")
-    for column in ("run", "", "round", "accuracy"):
+    for column in ("run", "", "round", "personal"):
         table.add_column(column, justify="left" if column in ("run", "") else "right")
     shown = sorted(cells, key=lambda cell: list(MARKS).index(cell.status))
-    for cell in shown[:LINES]:
-        number, accuracy = progress.get(cell.name, (0, None))
-        percent = "" if accuracy is None else f"{100 * accuracy:.1f} %"
-        table.add_row(cell.name, MARKS[cell.status], f"{number}/{cell.config.rounds}" if number else "", percent)
-    if len(shown) > LINES:
-        table.caption = f"and {len(shown) - LINES} more"
+    for cell in shown[:ROWS]:
+        number, mean = progress.get(cell.name, (0, None))
+        value = "" if mean is None else cell.metric.text(mean)
+        table.add_row(cell.name, MARKS[cell.status], f"{number}/{cell.config.rounds}" if number else "", value)
+    if len(shown) > ROWS:
+        table.caption = f"and {len(shown) - ROWS} more"
     return table
 
 
-def _share(cell: Cell, progress: Mapping[str, tuple[int, float | None]]) -> float:
+def _share(cell: "Cell", progress: Mapping[str, tuple[int, float | None]]) -> float:
+    """The share of its rounds that a running cell has completed."""
     return progress[cell.name][0] / cell.config.rounds if cell.name in progress else 0.0
 
 
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
 def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,1 +1,3 @@
-"""Where clients run. `inline` and `ray` are Flower grids of our own; under Flower's runtime the grid is Flower's."""
+"""Where clients run. `inline` and `ray` are Flower grids of fedsim; under Flower's runtime the grid is Flower's."""
+
+ENGINES = ("ray", "inline")

@@ -1,63 +1,105 @@
-"""The inline engine: every client runs in this process, one after the other, in the order it was asked. No Ray."""
+"""The inline engine: every client runs in this process, one after the other, in the order of the jobs. No Ray."""
 
-import traceback
-from collections.abc import Collection, Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Error, Message
 
-from fedsim import wire
-from fedsim.client_app import app
+from fedsim.client.jobs import Order, forget, run_group
 from fedsim.config import RunConfig
-from fedsim.engine.local import LocalGrid, client_of, context_of, state_of
-from fedsim.payload import Memory
+from fedsim.engine.base import CRASHED, LocalGrid, client_of, execute
+from fedsim.payload import Answer, Array, ClientState, Failure, Job
+from fedsim.weights import Weights
 
-RAISED = 2  # Flower's error code for a ClientApp that raised
+
+class Snapshot:
+    """Jobs with read-only copies of what they carry; an array that several jobs share is copied once."""
+
+    def __init__(self) -> None:
+        self._copies: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by identity; holding the original keeps its id from being reused
+
+    def of(self, job: Job) -> Job:
+        down = job.down
+        weights = {name: self._copy(value, frozen_weights) for name, value in down.weights.items()}
+        arrays = {name: self._copy(value, frozen) for name, value in down.arrays.items()}
+        return replace(job, down=replace(down, weights=weights, arrays=arrays))
+
+    def _copy(self, value: Any, copy: Callable[[Any], Any]) -> Any:
+        if id(value) not in self._copies:
+            self._copies[id(value)] = value, copy(value)
+        return self._copies[id(value)][1]
+
+
+def frozen_weights(weights: Weights) -> Weights:
+    return Weights(frozen(weights.parameters), frozen(weights.buffers))
+
+
+def frozen(array: Array) -> Array:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 class InlineGrid(LocalGrid):
-    """A message waits until somebody asks for its reply; then its client runs."""
+    """Queues jobs and messages; a client works on one when its result is asked for."""
 
     engine = "inline"
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        self._states: dict[int, RecordDict] = {}
-        self._waiting: dict[str, Message] = {}
+        forget()  # of an earlier run in this process, whose files may have changed
+        self._states: dict[int, ClientState] = {}
+        self._messages: dict[str, Message] = {}
+        self._groups: deque[Sequence[Order]] = deque()
+
+    def send_groups(self, groups: Sequence[Sequence[Order]]) -> None:
+        snapshot = Snapshot()  # a strategy may change its arrays in place before a client works on its job
+        self._groups.extend([[replace(o, job=snapshot.of(o.job)) for o in group] for group in groups])
+
+    def receive_results(self, timeout: float) -> list[Answer | Failure]:
+        """Works on the next group of jobs, however long it takes. A job that fails leaves its client's state as it was."""
+        if not self._groups:
+            return []
+        group, began = self._groups.popleft(), time.monotonic()
+        results = run_group(group, self.config, [self._states.get(o.job.client, ClientState()) for o in group])
+        if time.monotonic() - began > self.config.timeout * len(group):
+            return [Failure(order.job, self.too_long) for order in group]
+        self._states |= {o.job.client: s for o, (_, s) in zip(group, results, strict=True) if s is not None}
+        return [result for result, _ in results]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        taken = {self._enter(message): message for message in messages}
-        self._waiting |= taken
-        return list(taken)
+        pushed = {self._assign_id(message): message for message in messages}
+        self._messages |= pushed
+        return list(pushed)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return self.await_messages(list(message_ids), 0.0)
 
     def await_messages(self, message_ids: Collection[str], timeout: float) -> list[Message]:
-        due = next((key for key in self._waiting if key in message_ids), None)
-        return [] if due is None else [self._execute(self._waiting.pop(due))]
+        """Works on the next of these messages, however long it takes, and returns its reply."""
+        first = next((key for key in self._messages if key in message_ids), None)
+        if first is None:
+            return []
+        message, began = self._messages.pop(first), time.monotonic()
+        client = client_of(message)
+        reply, state = execute(message, self.config, self._states.get(client, ClientState()))
+        if time.monotonic() - began > self.config.timeout:
+            return [Message(Error(CRASHED, self.too_long), reply_to=message)]
+        if state is not None:
+            self._states[client] = state
+        return [reply]
 
-    def memories(self) -> dict[int, Memory]:
-        return {client: wire.read_memory(state) for client, state in sorted(self._states.items())}
+    def client_states(self) -> dict[int, ClientState]:
+        return dict(sorted(self._states.items()))
 
-    def restore(self, memories: dict[int, Memory]) -> None:
-        self._states = {client: state_of(memory) for client, memory in memories.items()}
+    def restore(self, client_states: dict[int, ClientState]) -> None:
+        self._states = dict(client_states)
 
     def close(self) -> None:
-        self._waiting.clear()
-
-    def _execute(self, message: Message) -> Message:
-        client = client_of(message)
-        state = RecordDict(dict(self._states.get(client, {})))  # a job that raises leaves the state as it was
-        reply = execute(message, self.config, client, state)
-        if reply.has_content() and state:
-            self._states[client] = state
-        return reply
-
-
-def execute(message: Message, config: RunConfig, client: int, state: RecordDict) -> Message:
-    """Runs the ClientApp on one message; what it raises becomes an error reply."""
-    try:
-        return app(message, context_of(config, client, state))
-    except Exception as error:
-        told = f"{traceback.format_exc()}\n{type(error).__name__}: {error}"
-        return Message(Error(RAISED, told), reply_to=message)
+        self._messages.clear()
+        self._groups.clear()

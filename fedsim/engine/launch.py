@@ -1,13 +1,15 @@
-"""Runs the ServerApp on one of our own engines."""
+"""Runs the ServerApp on one of fedsim's own engines."""
+
+from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
-from fedsim import session
 from fedsim.config import RunConfig
-from fedsim.engine.local import RUN_ID, SERVER_NODE, LocalGrid
+from fedsim.engine import ENGINES
+from fedsim.engine.base import RUN_ID, SERVER_NODE, LocalGrid
 from fedsim.errors import unknown
-
-ENGINES = ("ray", "inline")
+from fedsim.results.record import new_folder
+from fedsim.server.run import pace_and_stragglers
 
 
 def open_grid(config: RunConfig, engine: str, ray_address: str | None = None) -> LocalGrid:
@@ -22,15 +24,17 @@ def open_grid(config: RunConfig, engine: str, ray_address: str | None = None) ->
     return RayGrid(config, ray_address)
 
 
-def launch(config: RunConfig, engine: str, ray_address: str | None = None) -> None:
-    """One run from start to end; the run folder holds what came out."""
-    from fedsim.server_app import app
-    from partitions.silo import shares
+def launch(config: RunConfig, engine: str, ray_address: str | None = None) -> Path:
+    """Runs a federation from start to end and returns its run folder: `out`, or a new one below runs/."""
+    from fedsim.partitions.client_data import shares
+    from fedsim.server.app import app
 
-    session.rhythm(config)  # what is impossible is refused before anything starts
-    shares(config)  # prepared once, before many workers ask
+    pace_and_stragglers(config)  # an impossible pace or straggler model is refused before anything starts
+    shares(config)  # prepared once, before many workers need it
+    config = config if config.resume else config.replace(out=str(new_folder(config)))
     grid = open_grid(config, engine, ray_address)
     try:
         app(grid, Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(config.flat())))
     finally:
         grid.close()
+    return Path(config.out)

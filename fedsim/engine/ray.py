@@ -1,8 +1,8 @@
 """The Ray engine: a Flower grid on Ray actors.
 
-One worker per core (or GPU share) keeps data and models of its clients warm. A client's state is a value in the object
-store: it goes into a job and comes out of it, so any worker can serve any client, and a job whose worker died is simply sent
-again with the state it had. A vector that many messages share enters the object store once.
+There is one worker per core (or GPU share), which keeps data and models of its clients in memory. A client's state is
+a value in the object store that goes into a job and comes out of it: any worker can serve any client, and a job whose
+worker died is sent again with the state it had. An array that many messages share enters the object store once.
 """
 
 import logging
@@ -10,232 +10,383 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from math import inf
 from typing import Any
 
 import ray
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Error, Message
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 
-from fedsim import wire
+from fedsim.allocator import keep_freed_memory
+from fedsim.client.jobs import Order
 from fedsim.config import RunConfig
-from fedsim.engine.freeze import Bytes, freeze, thaw
-from fedsim.engine.local import LocalGrid, client_of, state_of
+from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
+from fedsim.engine.serialize import Bytes, deserialize, serialize
 from fedsim.errors import FedsimError
-from fedsim.payload import Memory
+from fedsim.payload import Answer, ClientState, Downlink, Failure
+from fedsim.transport import wire
 
-TRIES = 3  # a job is sent again twice before it counts as its client's failure
-DEPTH = 2  # jobs per worker, so that the next one is there when a worker becomes free
-SHARED = 64 * 1024  # bytes from which a buffer goes into the object store by itself
-CRASHED = 8  # Flower's error code for a ClientApp that died
-BUNDLE, BUNDLE_SECONDS = 8, 0.02  # short jobs travel together: at most so many in a call, and about so much work
-Frozen = tuple[bytes, list[Bytes]]
-Ticket = tuple[bytes, list[int], int | None]  # a message's head; where its buffers and its state lie in the call
+log = logging.getLogger(__name__)
+ATTEMPTS = 3  # a job is sent again twice before the death of its worker counts as its client's failure
+CALLS_PER_WORKER = 2  # so that the next call is there when a worker becomes free
+SHARED_BYTES = 64 * 1024  # from this size on a buffer enters the object store by itself
+BUNDLE, BUNDLE_SECONDS = 8, 0.02  # short jobs share a call: at most so many, and about so much work
+START_SECONDS = 600.0  # a worker that needs longer to start will not come: its machine or its GPU is missing
+Serialized = tuple[bytes, list[Bytes]]
+Work = Message | Sequence[Order]  # a message of Flower's, or a group of jobs as they are
+JobArguments = tuple[bytes, list[int], list[int | None]]  # the head of a work, positions of its buffers and its states
 
 
 class Worker:
-    """Runs in an actor. Serves one or several jobs per call: a call costs Ray more than a short job costs its client."""
+    """Runs in an actor. Serves one or several jobs per call: a call costs Ray more than a short job takes."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
+        keep_freed_memory()
 
-    def handle(self, jobs: list[Ticket], *things: Any) -> Any:
-        """First the replies, each with whether its client's state changed and how long it took; then the new states."""
-        replies, states = [], []
-        for head, buffers, state in jobs:
+    def started(self) -> list[Any]:
+        """The first call: its reply means that the worker has loaded what jobs need, which counts for no job's time."""
+        import_module("fedsim.clients.task")
+        return []
+
+    def handle(self, jobs: list[JobArguments], states_apart: bool, *arguments: Any) -> Any:
+        """Returns the results, each with the client's new state or None and the seconds it took.
+
+        `states_apart`: the states are returned as objects of their own, so that they stay in the object store.
+        """
+        results, states = [], []
+        for head, buffers, places in jobs:
             began = time.perf_counter()
-            reply, after = self._serve(head, [things[i] for i in buffers], None if state is None else things[state])
-            replies.append((reply, after is not None, time.perf_counter() - began))
-            states.append(after)
-        return replies, *states
+            before = [None if place is None else arguments[place] for place in places]
+            result, after = self._serve(head, [arguments[i] for i in buffers], before)
+            kept = [None if state is None else serialize(state) for state in after]
+            states += kept
+            seconds = (time.perf_counter() - began) / len(places)
+            results.append((result, [state is not None for state in kept] if states_apart else kept, seconds))
+        return (results, *states) if states_apart else results
 
-    def _serve(self, head: bytes, buffers: list[Bytes], state: Frozen | None) -> tuple[Frozen, Frozen | None]:
-        from fedsim.engine.inline import execute
+    def _serve(
+        self, head: bytes, buffers: list[Bytes], states: Sequence[Serialized | None]
+    ) -> tuple[Serialized, list[ClientState | None]]:
+        from fedsim.client.jobs import run_group
+        from fedsim.engine.base import execute
 
-        message: Message = thaw(head, buffers)
-        before = thaw(*state) if state else {}
-        after = RecordDict(dict(before))
-        reply = execute(message, self._config, client_of(message), after)
-        changed = reply.has_content() and any(after[key] is not before.get(key) for key in after)
-        return freeze(reply), freeze(after) if changed else None
+        work: Work = deserialize(head, buffers)
+        before = [deserialize(*state) if state else ClientState() for state in states]
+        if isinstance(work, Message):
+            reply, after = execute(work, self._config, before[0])
+            return serialize(reply), [after]
+        results = run_group(work, self._config, before)
+        return serialize([without_job(result) for result, _ in results]), [state for _, state in results]
 
 
 @dataclass(eq=False)
-class _Flight:
-    """A message on its way to a worker and back."""
+class _Job:
+    """A work that is queued or with a worker."""
 
-    message: Message
+    work: Work
+    clients: list[int]
+    kind: str  # train or evaluate, or another message type
     head: bytes
     buffers: list[Any]  # arrays, or references to shared ones
-    tries: int = 0
+    home: int  # the slot whose worker has the data of the clients in memory
+    attempts: int = 0
 
 
 @dataclass(eq=False)
 class _Call:
-    """Flights that travel together, and the references to their clients' new states."""
+    """The jobs of a call to a worker, and references to their clients' new states. Without jobs: the worker's start."""
 
-    flights: list[_Flight]
-    states: list[Any]
+    jobs: list[_Job]
+    states: list[Any] | None = field(default_factory=list)  # None: they come with the results
+    began: float | None = None  # when the worker turned to it (monotonic clock); None: it is behind another call
 
 
 @dataclass(eq=False)
-class _Seat:
-    """A place for a worker; whoever dies in it is replaced."""
+class _Slot:
+    """A worker, or the one that replaced it after its death, with its calls and its queue."""
 
     actor: Any
-    calls: dict[Any, _Call] = field(default_factory=dict)  # reference to the replies -> call
-    queue: deque[_Flight] = field(default_factory=deque)  # messages of the clients whose data is warm here
+    calls: dict[Any, _Call] = field(default_factory=dict)  # by the reference to the replies, in the order of the work
+    queue: deque[_Job] = field(default_factory=deque)  # jobs of the clients whose data this worker has in memory
 
-    def room(self) -> bool:
-        return len(self.calls) < (1 if any(f.tries > 1 for c in self.calls.values() for f in c.flights) else DEPTH)
+    @property
+    def current(self) -> _Call | None:
+        """The call the worker is at."""
+        return next(iter(self.calls.values()), None)
+
+    @property
+    def starting(self) -> bool:
+        return any(not call.jobs for call in self.calls.values())
+
+    def has_room(self) -> bool:
+        """Whether the worker can get another call; a job that is tried again stays alone with its worker. A worker that
+        is starting gets none: if its machine is lost it never comes, and others take the jobs of its queue."""
+        if self.starting:
+            return False
+        again = any(job.attempts > 1 for call in self.calls.values() for job in call.jobs)
+        return len(self.calls) < (1 if again else CALLS_PER_WORKER)
 
 
 class RayGrid(LocalGrid):
-    """Messages queue here and go to the workers as these become free."""
+    """Queues messages and hands them to the workers as these become free."""
 
     engine = "ray"
 
     def __init__(self, config: RunConfig, address: str | None = None) -> None:
         super().__init__(config)
         self._owns_ray = not ray.is_initialized()
+        self._nodes_may_be_lost = address is not None
         if self._owns_ray:
             connect(config, address)
         try:
-            workers, cpus, gpus = _seats(config)
+            workers, cpus, gpus = _slots(config)
         except FedsimError:
             self._disconnect()
             raise
         self._factory = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus)
-        self._seats = [_Seat(self._factory.remote(config)) for _ in range(workers)]
-        self._seconds: dict[str, float] = {}  # message type -> how long such a job took last
-        self._states: dict[int, Any] = {}  # client -> reference to its frozen state
-        self._ready: list[Message] = []
+        self._slots = [_Slot(None) for _ in range(workers)]
+        for slot in self._slots:
+            self._start_worker(slot)
+        self._seconds: dict[str, float] = {}  # message type -> how long the last such job took
+        self._states: dict[int, Any] = {}  # client -> reference to its serialized state
+        self._stateful = True  # whether clients returned states in the last call
+        self._replies: dict[str, Message] = {}  # by the id of the message they answer
+        self._results: list[Answer | Failure] = []
+
+    def send_groups(self, groups: Sequence[Sequence[Order]]) -> None:
+        shared: dict[int, Any] = {}
+        for place, group in enumerate(groups):
+            kind = wire.TRAIN if group[0].job.train else wire.EVALUATE
+            # a single client goes where its data is; groups are spread, and a client is in the same one every time
+            home = group[0].job.client if len(group) == 1 else place
+            self._queue(group, [order.job.client for order in group], kind, shared, home)
+        self._dispatch()
+
+    def receive_results(self, timeout: float) -> list[Answer | Failure]:
+        self._collect(lambda: bool(self._results), timeout)
+        found, self._results = self._results, []
+        return found
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         shared: dict[int, Any] = {}  # address of a buffer -> its reference in the object store
         ids = []
         for message in messages:
-            ids.append(self._enter(message))
-            head, buffers = freeze(message)
-            self._home(message).queue.append(_Flight(message, head, [_share(b, shared) for b in buffers]))
+            ids.append(self._assign_id(message))
+            client = client_of(message)
+            self._queue(message, [client], message.metadata.message_type, shared, client)
         self._dispatch()
         return ids
 
+    def _queue(self, work: Work, clients: list[int], kind: str, shared: dict[int, Any], home: int) -> None:
+        head, buffers = serialize(work)
+        job = _Job(work, clients, kind, head, [_share(b, shared) for b in buffers], home % len(self._slots))
+        self._slots[job.home].queue.append(job)
+
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return self.await_messages(list(message_ids), 0.0)
+        wanted = set(message_ids)
+        self._collect(lambda: any(key in wanted for key in self._replies), 0.0)
+        return self._take_replies(wanted)
 
     def await_messages(self, message_ids: Collection[str], timeout: float) -> list[Message]:
-        self._collect(timeout)
-        found = [m for m in self._ready if m.metadata.reply_to_message_id in message_ids]
-        self._ready = [m for m in self._ready if m.metadata.reply_to_message_id not in message_ids]
+        self._collect(lambda: any(key in message_ids for key in self._replies), timeout)
+        found = self._take_replies(message_ids)
+        for late in self._replies.values():
+            client, kind = late.metadata.src_node_id - FIRST_NODE, late.metadata.message_type
+            log.info("client %d: a late reply to a %s message is discarded", client, kind)
+        self._replies.clear()
         return found
 
-    def memories(self) -> dict[int, Memory]:
-        return {client: wire.read_memory(thaw(*ray.get(ref))) for client, ref in sorted(self._states.items())}
+    def client_states(self) -> dict[int, ClientState]:
+        return {client: deserialize(*ray.get(ref)) for client, ref in sorted(self._states.items())}
 
-    def restore(self, memories: dict[int, Memory]) -> None:
-        self._states = {client: ray.put(freeze(state_of(memory))) for client, memory in memories.items()}
+    def restore(self, client_states: dict[int, ClientState]) -> None:
+        self._states = {client: ray.put(serialize(state)) for client, state in client_states.items()}
 
     def close(self) -> None:
-        for seat in self._seats:
-            ray.kill(seat.actor)
+        for slot in self._slots:
+            ray.kill(slot.actor)
         self._disconnect()
 
     def _disconnect(self) -> None:
         if self._owns_ray:
             ray.shutdown()
 
-    def _dispatch(self) -> None:
-        """Fills free seats. A client goes to the worker that has its data warm; an idle worker helps the busiest."""
-        for seat in self._seats:
-            while seat.room():
-                source = seat if seat.queue or seat.calls else max(self._seats, key=lambda s: len(s.queue))
-                if not (flights := self._bundle(seat, source.queue)):
-                    break
-                self._board(seat, flights)
+    # From the queues to the workers
 
-    def _bundle(self, seat: _Seat, queue: deque[_Flight]) -> list[_Flight]:
-        """The next flights of a queue. A job that has seen a worker die runs alone, and takes nobody down with it."""
-        if not queue or (queue[0].tries and seat.calls):
+    def _dispatch(self) -> None:
+        """Hands queued jobs to workers with room. An idle worker with an empty queue takes jobs of the longest one."""
+        for slot in self._slots:
+            while slot.has_room():
+                source = slot if slot.queue or slot.calls else max(self._slots, key=lambda s: len(s.queue))
+                if not (jobs := self._next_jobs(slot, source.queue)):
+                    break
+                self._submit(slot, jobs)
+            if (call := slot.current) is not None and call.began is None:
+                call.began = time.monotonic()
+
+    def _next_jobs(self, slot: _Slot, queue: deque[_Job]) -> list[_Job]:
+        """Takes the jobs of the next call from a queue. A job that was sent before gets a worker to itself."""
+        if not queue or (queue[0].attempts and slot.calls):
             return []
         first = queue.popleft()
-        seconds = self._seconds.get(first.message.metadata.message_type, BUNDLE_SECONDS)
-        most = 1 if first.tries else min(BUNDLE, int(BUNDLE_SECONDS / max(seconds, 1e-6)), 1 + len(queue) // DEPTH)
-        flights = [first]
-        while len(flights) < most and queue and not queue[0].tries:
-            flights.append(queue.popleft())
-        return flights
+        seconds = self._seconds.get(first.kind, BUNDLE_SECONDS) * len(first.clients)
+        room = min(BUNDLE, int(BUNDLE_SECONDS / max(seconds, 1e-6)), 1 + len(queue) // CALLS_PER_WORKER)
+        jobs = [first]
+        while len(jobs) < room and not first.attempts and queue and not queue[0].attempts:
+            jobs.append(queue.popleft())
+        return jobs
 
-    def _home(self, message: Message) -> _Seat:
-        return self._seats[client_of(message) % len(self._seats)]
+    def _submit(self, slot: _Slot, jobs: list[_Job]) -> None:
+        arguments: dict[int, tuple[int, Any]] = {}  # by identity: what several jobs share is passed once
 
-    def _board(self, seat: _Seat, flights: list[_Flight]) -> None:
-        things: dict[int, tuple[int, Any]] = {}  # by identity: what several flights share is passed once
+        def place(argument: Any) -> int:
+            return arguments.setdefault(id(argument), (len(arguments), argument))[0]
 
-        def place(thing: Any) -> int:
-            return things.setdefault(id(thing), (len(things), thing))[0]
+        heads = []
+        for job in jobs:
+            job.attempts += 1
+            states = [self._states.get(client) for client in job.clients]
+            places = [None if state is None else place(state) for state in states]
+            heads.append((job.head, [place(b) for b in job.buffers], places))
+        values = [argument for _, argument in arguments.values()]
+        if self._stateful:  # an object of its own for every state costs Ray more than a small job
+            count = 1 + sum(len(job.clients) for job in jobs)
+            results, *kept = slot.actor.handle.options(num_returns=count).remote(heads, True, *values)
+            slot.calls[results] = _Call(jobs, kept)
+        else:
+            slot.calls[slot.actor.handle.remote(heads, False, *values)] = _Call(jobs, None)
 
-        tickets = []
-        for flight in flights:
-            flight.tries += 1
-            state = self._states.get(client_of(flight.message))
-            tickets.append((flight.head, [place(b) for b in flight.buffers], None if state is None else place(state)))
-        call = seat.actor.handle.options(num_returns=1 + len(flights))
-        replies, *states = call.remote(tickets, *(thing for _, thing in things.values()))
-        seat.calls[replies] = _Call(flights, states)
+    # From the workers to the replies
 
-    def _collect(self, timeout: float) -> None:
-        seat_of = {replies: seat for seat in self._seats for replies in seat.calls}
-        if self._ready or not seat_of:
-            return
-        references = list(seat_of)
-        first, rest = ray.wait(references, num_returns=1, timeout=timeout, fetch_local=True)
+    def _collect(self, done: Callable[[], bool], timeout: float) -> None:
+        """Waits until `done`, no call is left, or `timeout` seconds are over."""
+        deadline = time.monotonic() + timeout
+        while not done() and any(slot.calls for slot in self._slots):
+            left = deadline - time.monotonic()
+            self._finish_calls(max(0.0, left))
+            if left <= 0:
+                return
+
+    def _take_replies(self, wanted: Collection[str]) -> list[Message]:
+        return [self._replies.pop(key) for key in [key for key in self._replies if key in wanted]]
+
+    def _finish_calls(self, timeout: float) -> None:
+        """Waits until a call is done or overdue, at most `timeout` seconds; handles all such calls, dispatches jobs."""
+        slot_of = {replies: slot for slot in self._slots for replies in slot.calls}
+        overdue = min(map(self._overdue_at, self._slots)) - time.monotonic()
+        wait = min(timeout, max(0.0, overdue), START_SECONDS)  # finite, whatever the time limit is
+        first, rest = ray.wait(list(slot_of), num_returns=1, timeout=wait, fetch_local=True)
         more = ray.wait(rest, num_returns=len(rest), timeout=0)[0] if first and rest else []
         for replies in [*first, *more]:
-            seat = seat_of[replies]
-            if replies in seat.calls:  # not already swept away with a dead worker
-                self._land(seat, replies)
+            slot = slot_of[replies]
+            if replies in slot.calls:  # not removed with a dead worker
+                self._finish(slot, replies)
+        self._dispatch()
+        for slot in self._slots:
+            if self._overdue_at(slot) <= time.monotonic():
+                self._stop_overdue(slot)
         self._dispatch()
 
-    def _land(self, seat: _Seat, replies: Any) -> None:
+    def _finish(self, slot: _Slot, replies: Any) -> None:
+        kept = slot.calls[replies].states
         try:
-            landed = ray.get(replies)
+            results = ray.get(replies)
+            if self._nodes_may_be_lost and kept:  # and with them the states in their part of the object store
+                kept = [None if state is None else ray.put(state) for state in ray.get(kept)]
         except RayTaskError as error:
-            flights = seat.calls.pop(replies).flights
-            for flight in flights:
-                if len(flights) == 1:
-                    self._fail(flight, f"{type(error).__name__}: {error}")
+            jobs = slot.calls.pop(replies).jobs
+            for job in jobs:
+                if len(jobs) == 1:
+                    self._fail(job, f"{type(error).__name__}: {error}")
                 else:
-                    self._home(flight.message).queue.appendleft(flight)
+                    self._slots[job.home].queue.appendleft(job)
         except RayError as error:
-            self._replace(seat, error)
+            self._replace_dead_worker(slot, error)
         else:
-            call = seat.calls.pop(replies)
-            for flight, after, (frozen, changed, seconds) in zip(call.flights, call.states, landed, strict=True):
-                message: Message = thaw(*frozen)
-                if changed:
-                    self._states[client_of(flight.message)] = after
-                self._seconds[flight.message.metadata.message_type] = seconds
-                self._ready.append(message)
+            call = slot.calls.pop(replies)
+            apart = iter(kept or ())
+            for job, (result, states, seconds) in zip(call.jobs, results, strict=True):
+                for client, state in zip(job.clients, states, strict=True):
+                    reference = None if call.states is None else next(apart)
+                    if state:
+                        self._states[client] = ray.put(state) if reference is None else reference
+                self._seconds[job.kind] = seconds
+                self._take(job, deserialize(*result))
+            if call.jobs:
+                self._stateful = any(state for _, states, _ in results for state in states)
 
-    def _replace(self, seat: _Seat, error: RayError) -> None:
-        """A new worker takes the dead one's seat; its jobs are sent again, or given up after the last try."""
-        lost, seat.calls = [flight for call in seat.calls.values() for flight in call.flights], {}
-        seat.actor = self._factory.remote(self.config)
-        for flight in lost:
-            if flight.tries < TRIES:
-                seat.queue.appendleft(flight)
-            else:
-                self._fail(flight, f"its worker died {TRIES} times: {type(error).__name__}")
+    def _take(self, job: _Job, result: Any) -> None:
+        """Keeps a reply or a result until it is asked for."""
+        if isinstance(job.work, Message):
+            self._replies[job.work.metadata.message_id] = result
+        else:
+            self._results += [replace(each, job=order.job) for each, order in zip(result, job.work, strict=True)]
 
-    def _fail(self, flight: _Flight, reason: str) -> None:
-        self._ready.append(Message(Error(CRASHED, reason), reply_to=flight.message))
+    def _overdue_at(self, slot: _Slot) -> float:
+        """When the call a worker is at has lasted too long, on the monotonic clock."""
+        call = slot.current
+        if call is None or call.began is None:
+            return inf
+        return call.began + (self.config.timeout if call.jobs else START_SECONDS)
+
+    def _stop_overdue(self, slot: _Slot) -> None:
+        """Ends a worker that exceeded the time limit. A job that was alone in its call has failed; several jobs are
+        done again, one at a time. The jobs of the next call had not begun and are queued again."""
+        call, *later = slot.calls.values()
+        if not call.jobs:
+            missing = f"a Ray worker did not start within {START_SECONDS:.0f} s: is a machine or a GPU missing?"
+            if all(other.starting for other in self._slots):
+                raise FedsimError(missing)
+            log.warning("%s The other workers do its jobs", missing)
+            call.began = None  # it may come later
+            return
+        if len(call.jobs) == 1:
+            self._fail(call.jobs.pop(), self.too_long)
+        for job in (job for unbegun in later for job in unbegun.jobs):
+            job.attempts -= 1
+        ray.kill(slot.actor)
+        self._start_worker(slot)
+
+    def _replace_dead_worker(self, slot: _Slot, error: RayError) -> None:
+        """Starts a new worker for the jobs of a dead one; a job that had its last attempt has failed."""
+        for call in slot.calls.values():
+            for job in [job for job in call.jobs if job.attempts >= ATTEMPTS]:
+                call.jobs.remove(job)
+                self._fail(job, f"its worker died {ATTEMPTS} times: {type(error).__name__}")
+        self._start_worker(slot)
+
+    def _start_worker(self, slot: _Slot) -> None:
+        """Puts a new worker into the slot; the jobs of the one before it are queued again."""
+        lost = [job for call in slot.calls.values() for job in call.jobs]
+        slot.queue.extendleft(reversed(lost))
+        slot.actor = self._factory.remote(self.config)
+        slot.calls = {slot.actor.started.remote(): _Call([], began=time.monotonic())}
+
+    def _fail(self, job: _Job, reason: str) -> None:
+        if isinstance(job.work, Message):
+            self._take(job, Message(Error(CRASHED, reason), reply_to=job.work))
+        else:
+            self._take(job, [Failure(order.job, reason) for order in job.work])
+
+
+def without_job(result: Answer | Failure) -> Answer | Failure:
+    """A result whose job carries no model: the driver still has it."""
+    bare = replace(result.job, down=Downlink())
+    uplink = result.uplink if isinstance(result, Answer) else None
+    if isinstance(result, Failure) or uplink is None:
+        return replace(result, job=bare)
+    return replace(result, job=bare, uplink=replace(uplink, local=None))
 
 
 def _share(buffer: Bytes, shared: dict[int, Any]) -> Any:
-    """Large buffers go into the object store, each only once; small ones travel with the call."""
-    if buffer.nbytes < SHARED:
+    """Large buffers enter the object store, each only once; small ones travel with the call."""
+    if buffer.nbytes < SHARED_BYTES:
         return buffer
     key = buffer.__array_interface__["data"][0]
     if key not in shared:
@@ -244,38 +395,60 @@ def _share(buffer: Bytes, shared: dict[int, Any]) -> Any:
 
 
 def connect(config: RunConfig, address: str | None = None) -> None:
-    """Starts Ray on this machine, or joins a cluster. A grid does it by itself unless somebody did before."""
+    """Starts Ray on this machine, reachable from this machine alone, or joins the cluster at `address`.
+
+    A grid does it by itself if Ray is not initialized. Raises FedsimError if it cannot be done.
+    """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, it warns
-    if address is not None:
-        _knock(address)
-    own: dict[str, Any] = {"num_cpus": max(config.workers, os.cpu_count() or 1), "include_dashboard": False}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
-    except (RayError, ConnectionError, ValueError, RuntimeError) as error:
+        if address is not None:
+            _check_reachable(address)
+            ray.init(address, **quiet)
+        else:
+            with _loopback_only():
+                cpus = max(config.workers, os.cpu_count() or 1)
+                ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
+    except (RayError, OSError, ValueError, RuntimeError) as error:
         raise FedsimError(f"cannot join Ray at {address or 'this machine'}: {error}") from error
 
 
-def _knock(address: str) -> None:
-    """Ray itself takes minutes to find out that nobody listens at HOST:PORT."""
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Lets Ray bind its ports to the loopback interface instead of all interfaces.
+
+    Ray replaces `_node_ip_address="127.0.0.1"` by the machine's address unless its support of clusters is switched off.
+    The switch is read from the environment when Ray is imported, here and in the processes that Ray starts.
+    """
+    variable = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    constant, before = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(variable)
+    ray_constants.ENABLE_RAY_CLUSTER, os.environ[variable] = False, "0"
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = constant
+        del os.environ[variable]
+        os.environ.update({} if before is None else {variable: before})
+
+
+def _check_reachable(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT; Ray itself takes minutes to find out."""
     host, _, port = address.rpartition(":")
     if host and "//" not in host and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError as error:
-            raise FedsimError(f"cannot join Ray at {address}: {error}") from error
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def check_gpus(config: RunConfig) -> None:
-    """Ray would wait forever for a GPU that is not there."""
+    """Raises FedsimError if a worker asks for more GPUs than there are; Ray would wait for them forever."""
     gpus = ray.cluster_resources().get("GPU", 0.0)  # type: ignore[no-untyped-call]
     if config.worker_gpus > gpus:
         raise FedsimError(f"worker-gpus={config.worker_gpus}, but Ray sees {gpus:g} GPUs")
 
 
-def _seats(config: RunConfig) -> tuple[int, float, float]:
-    """How many workers, and which share of the cores and of a GPU each asks for.
+def _slots(config: RunConfig) -> tuple[int, float, float]:
+    """The number of workers, and the share of the cores and of a GPU that each asks for.
 
-    On the wall clock every client gets a worker of its own: one that sleeps an injected delay must not keep others waiting.
+    On the wall clock every client gets a worker of its own: one that sleeps its delay must not keep others waiting.
     """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     cpus, gpus = int(resources.get("CPU", 1)), resources.get("GPU", 0.0)

@@ -1,4 +1,4 @@
-"""How unequal the clients of a run are, as tables and pictures."""
+"""How heterogeneous the data of a run's clients is, as tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from fedsim.report.figures import COLOURS
 Matrix = NDArray[np.float64]
 SHOWN = 20  # clients listed one by one in the terminal; a longer list is shown by its ends
 
-# What each distance is called in a table, and in what it is counted.
+# Key of a distance -> its name and unit in tables.
 DISTANCES = {"eq2": "Eq. 2 (degrees)", "eq3": "Eq. 3 (degrees)", "emd": "EMD (deviations)", "1-cka": "1 - CKA"}
 
 
@@ -27,8 +27,9 @@ class Heterogeneity:
     dataset: str
     partition: str
     seed: int
-    counts: NDArray[np.int64]  # clients x classes, of the training samples
+    trains: NDArray[np.int64]  # training samples per client
     tests: NDArray[np.int64]  # test samples per client
+    counts: NDArray[np.int64]  # clients x classes, of the training samples; no columns if there are no class labels
     entropy: Matrix  # of the training labels, per client, in bits
     distances: Mapping[str, Matrix]  # clients x clients, by a key of DISTANCES
     order: Sequence[int]  # the clients, those with similar data side by side
@@ -37,12 +38,8 @@ class Heterogeneity:
     def name(self) -> str:
         return f"{self.dataset}, {self.partition}, {len(self.tests)} clients, seed {self.seed}"
 
-    @property
-    def trains(self) -> NDArray[np.int64]:
-        return np.asarray(self.counts.sum(axis=1))
-
     def mean_distance(self, key: str) -> float:
-        """Over all pairs of different clients; nothing to compare with one client alone."""
+        """Over all pairs of different clients; 0 for a single client."""
         clients = len(self.tests)
         return float(self.distances[key].sum() / (clients * (clients - 1))) if clients > 1 else 0.0
 
@@ -62,32 +59,34 @@ class Heterogeneity:
 
 
 def client_table(found: Heterogeneity) -> Table:
-    """One line per client; of many clients the first and the last."""
+    """One line per client, of many clients the first and the last; without class labels only sizes."""
     table = Table(title=found.name)
-    for column in ("client", "train", "test", "classes", "entropy (bits)", "most frequent labels"):
+    columns = ["client", "train", "test"]
+    columns += ["classes", "entropy (bits)", "most frequent labels"] if found.counts.size else []
+    for column in columns:
         table.add_column(column, justify="left" if column.startswith("most") else "right")
     clients = len(found.tests)
     half = SHOWN // 2
     for client in range(clients):
         if clients > SHOWN and half <= client < clients - half:
             if client == half:
-                table.add_row(*["..."] * 5, f"({clients - SHOWN} more: --json lists all)")
+                table.add_row(*["..."] * (len(columns) - 1), f"({clients - SHOWN} more: --json lists all)")
             continue
         row = found.counts[client]
         often = [label for label in np.argsort(-row, kind="stable")[:5] if row[label]]
-        numbers = (client, found.trains[client], found.tests[client], np.count_nonzero(row))
         listed = ", ".join(f"{label}: {row[label]}" for label in often)
-        table.add_row(*map(str, numbers), f"{found.entropy[client]:.2f}", listed)
+        of_labels = (str(np.count_nonzero(row)), f"{found.entropy[client]:.2f}", listed) if row.size else ()
+        table.add_row(str(client), str(found.trains[client]), str(found.tests[client]), *of_labels)
     return table
 
 
-def distance_table(founds: Sequence[Heterogeneity]) -> Table:
-    """The mean distance between two clients, and how sizes and labels spread: one line per way of splitting."""
-    table = Table(title=f"mean distance between two clients of {founds[0].dataset}")
-    keys = list(founds[0].distances)
+def distance_table(results: Sequence[Heterogeneity]) -> Table:
+    """The mean distance between two clients, and the ranges of sizes and labels: one line per partition."""
+    table = Table(title=f"mean distance between two clients of {results[0].dataset}")
+    keys = list(results[0].distances)
     for column in ("partition", *(DISTANCES[key] for key in keys), "train", "classes", "entropy"):
         table.add_column(column, justify="left" if column == "partition" else "right", no_wrap=column == "partition")
-    for found in founds:
+    for found in results:
         classes = np.count_nonzero(found.counts, axis=1)
         table.add_row(
             found.partition,
@@ -100,24 +99,27 @@ def distance_table(founds: Sequence[Heterogeneity]) -> Table:
 
 
 def heterogeneity_figure(found: Heterogeneity) -> Figure:
-    """Labels per client, sizes below them, and the proximity matrix beside."""
+    """Labels per client (if there are classes), sizes, and the proximity matrix."""
     figure = Figure(figsize=(13, 6), layout="constrained")
     figure.suptitle(found.name)
     grid = figure.add_gridspec(2, 2, width_ratios=(7, 6), height_ratios=(2, 1))
-    labels = figure.add_subplot(grid[0, 0])
-    _draw_labels(labels, found)
-    _draw_sizes(figure.add_subplot(grid[1, 0], sharex=labels), found)
+    if found.counts.size:
+        labels = figure.add_subplot(grid[0, 0])
+        _draw_labels(labels, found)
+        _draw_sizes(figure.add_subplot(grid[1, 0], sharex=labels), found)
+    else:
+        _draw_sizes(figure.add_subplot(grid[:, 0]), found)
     _draw_proximity(figure.add_subplot(grid[:, 1]), found, _top([found]))
     return figure
 
 
-def comparison_figure(founds: Sequence[Heterogeneity]) -> Figure:
-    """The proximity matrices of several splits on one colour scale."""
-    figure = Figure(figsize=(4.6 * len(founds) + 1, 5.2), layout="constrained")
-    figure.suptitle(f"angle between clients' data, Eq. 2: {founds[0].dataset}, {len(founds[0].tests)} clients")
-    panels = figure.subplots(1, len(founds), squeeze=False)[0]
-    for axes, found in zip(panels, founds, strict=True):
-        _draw_proximity(axes, found, _top(founds), bar=found is founds[-1])
+def comparison_figure(results: Sequence[Heterogeneity]) -> Figure:
+    """The proximity matrices of several splits on one color scale."""
+    figure = Figure(figsize=(4.6 * len(results) + 1, 5.2), layout="constrained")
+    figure.suptitle(f"angle between clients' data, Eq. 2: {results[0].dataset}, {len(results[0].tests)} clients")
+    panels = figure.subplots(1, len(results), squeeze=False)[0]
+    for axes, found in zip(panels, results, strict=True):
+        _draw_proximity(axes, found, _top(results), bar=found is results[-1])
         axes.set_title(f"{found.partition}\nmean {found.mean_distance('eq2'):.2f} degrees")
     return figure
 
@@ -133,7 +135,7 @@ def _draw_labels(axes: Axes, found: Heterogeneity) -> None:
 
 def _draw_sizes(axes: Axes, found: Heterogeneity) -> None:
     clients = np.arange(len(found.tests))
-    width = 0.9 if len(clients) <= 100 else 1.0  # gaps between very many bars only make a pattern of their own
+    width = 0.9 if len(clients) <= 100 else 1.0  # gaps between very many bars look like a pattern
     axes.bar(clients, found.trains, width=width, color=COLOURS[0], label="training")
     axes.plot(clients, found.tests, "o", color=COLOURS[1], markersize=4, label="test")
     axes.set(xlabel="client", ylabel="samples", xlim=(-0.5, len(clients) - 0.5))
@@ -160,6 +162,6 @@ def _bar(axes: Axes, image: Any, label: str) -> None:
     axes.figure.colorbar(image, ax=axes, label=label)
 
 
-def _top(founds: Sequence[Heterogeneity]) -> float:
-    """The common end of the colour scale; a scale needs some length even if all clients are alike."""
-    return max(1e-9, *(float(found.distances["eq2"].max()) for found in founds))
+def _top(results: Sequence[Heterogeneity]) -> float:
+    """The common end of the color scale, above 0 even if all clients hold the same data."""
+    return max(1e-9, *(float(found.distances["eq2"].max()) for found in results))

@@ -1,16 +1,18 @@
 "use strict";
-// Okabe and Ito's colours, each with a dash pattern and a marker: told apart without colour vision, too.
+// The colors of Okabe and Ito, each with a dash pattern and a marker, so that settings differ without color vision, too.
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "var(--black)"];
 const DASHES = ["", "9 4", "2 3", "11 3 2 3"];
 const MARKERS = ["circle", "square", "triangle", "diamond", "cross"];
 const STATES = { fresh: "#0072B2", stale: "#E69F00", wasted: "#999999" };
-const SHOWN = 8; // settings that are drawn at first
+const SHOWN = 8; // settings that are visible at first
 const $ = (id) => document.getElementById(id);
 const colour = (i) => COLOURS[i % COLOURS.length];
 const dash = (i) => DASHES[Math.floor(i / COLOURS.length + i) % DASHES.length];
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 const percent = (v) => (v === null || v === undefined ? "–" : (100 * v).toFixed(1) + " %");
 const short = (v) => +v.toPrecision(3);
+const METRIC = DATA.metric, BETTER = METRIC.direction === "max" ? 1 : -1;
+const shown = (v) => (METRIC.percent ? percent(v) : v === null || v === undefined ? "–" : String(+v.toPrecision(4)));
 
 function element(name, attributes = {}, text = null) {
   const svg = ["svg", "line", "path", "circle", "rect", "text", "g"].includes(name);
@@ -24,7 +26,7 @@ function options(select, names) {
   select.replaceChildren(...names.map((name, i) => element("option", { value: i }, name)));
 }
 
-// A tip beside the pointer or the finger; `find(event)` returns the text, or null.
+// A tooltip at the pointer; `find(event)` returns its text, or null.
 function tips(node, find) {
   const show = (event) => {
     const text = find(event), tip = $("tip");
@@ -40,17 +42,17 @@ function tips(node, find) {
   node.addEventListener("pointerleave", () => ($("tip").hidden = true));
 }
 
-// Tables that sort by the heading that is clicked
+// Tables that are sorted by a click on a heading
 
 function sortable(table, data, first) {
   const columns = ["setting", ...data.columns];
-  let sorted = { column: columns.indexOf(first), up: false };
-  const value = (row, c) => (c === 0 ? DATA.groups[row].label : data.values[row][c - 1]);
+  let sorted = { column: columns.indexOf(first), up: BETTER < 0 };
+  const value = (row, c) => (c === 0 ? DATA.settings[row].label : data.values[row][c - 1]);
   const draw = () => {
-    const rows = DATA.groups.map((_, row) => row);
+    const rows = DATA.settings.map((_, row) => row);
     if (sorted.column >= 0) rows.sort((a, b) => {
       const [x, y] = [value(a, sorted.column), value(b, sorted.column)];
-      if (x === null || y === null) return (x === null) - (y === null); // what is missing comes last
+      if (x === null || y === null) return (x === null) - (y === null); // missing values come last
       return (x < y ? -1 : x > y ? 1 : 0) * (sorted.up ? 1 : -1);
     });
     const head = element("tr");
@@ -63,9 +65,9 @@ function sortable(table, data, first) {
     });
     const body = rows.map((row) => {
       const tr = element("tr");
-      tr.append(element("td", {}, DATA.groups[row].label));
+      tr.append(element("td", {}, DATA.settings[row].label));
       data.texts[row].forEach((text, c) => {
-        const place = data.places[row][c], kind = place === 0 ? "first" : place === 1 ? "second" : data.columns[c].endsWith("published") ? "published" : "";
+        const rank = data.ranks[row][c], kind = rank === 0 ? "first" : rank === 1 ? "second" : data.columns[c].endsWith("published") ? "published" : "";
         tr.append(element("td", kind ? { class: kind } : {}, text));
       });
       return tr;
@@ -91,20 +93,20 @@ function plainTable(head, rows) {
 function drawPairs() {
   $("pairspart").hidden = DATA.pairs.length < 2;
   const found = Object.fromEntries(DATA.pairs.flatMap(([i, j, p]) => [[`${i} ${j}`, p], [`${j} ${i}`, p]]));
-  const rows = DATA.groups.map((group, i) => [`${i + 1} ${group.label}`, ...DATA.groups.map((_, j) => (`${i} ${j}` in found ? String(+found[`${i} ${j}`].toPrecision(2)) : ""))]);
-  $("pairs").replaceWith(Object.assign(plainTable(["setting", ...DATA.groups.map((_, j) => j + 1)], rows), { id: "pairs" }));
+  const rows = DATA.settings.map((setting, i) => [`${i + 1} ${setting.label}`, ...DATA.settings.map((_, j) => (`${i} ${j}` in found ? String(+found[`${i} ${j}`].toPrecision(2)) : ""))]);
+  $("pairs").replaceWith(Object.assign(plainTable(["setting", ...DATA.settings.map((_, j) => j + 1)], rows), { id: "pairs" }));
 }
 
-function drawTrials() {
-  $("trialspart").hidden = DATA.trials.length === 0;
-  $("trials").replaceChildren(...DATA.trials.flatMap((trial) => {
-    const keys = Object.keys(trial.points[0]), top = Math.max(...trial.scores.map((s) => s ?? -1));
-    const rows = trial.points.map((point, i) => [String(i), ...keys.map((key) => String(point[key])), trial.scores[i] === null ? "failed" : percent(trial.scores[i]) + (trial.scores[i] === top ? " ★" : "")]);
-    return [element("h3", {}, trial.run), plainTable(["candidate", ...keys, "accuracy"], rows)];
+function drawSearches() {
+  $("searchespart").hidden = DATA.searches.length === 0;
+  $("searches").replaceChildren(...DATA.searches.flatMap((search) => {
+    const keys = Object.keys(search.points[0]), score = (v) => (search.metric.endsWith("accuracy") ? percent(v) : String(+v.toPrecision(4)));
+    const rows = search.points.map((point, i) => [String(i), ...keys.map((key) => String(point[key])), search.scores[i] === null ? "failed" : score(search.scores[i]) + (search.scores[i] === search.best ? " ★" : "")]);
+    return [element("h3", {}, search.run), plainTable(["candidate", ...keys, search.metric], rows)];
   }));
 }
 
-// A plot: axes, and functions from values to places
+// A plot: axes, and functions from values to positions
 
 const nice = (range) => [1, 2, 2.5, 5, 10].map((f) => f * 10 ** Math.floor(Math.log10(range / 5))).find((step) => range / step <= 6.5) ?? range / 5;
 
@@ -141,39 +143,50 @@ function marker(i, x, y, r = 4) {
   return d ? element("path", { d, ...fill }) : element("path", { d: `M${x - r},${y - r} L${x + r},${y + r} M${x - r},${y + r} L${x + r},${y - r}`, stroke: colour(i), "stroke-width": 2.2, fill: "none" });
 }
 
-// Settings: the best ones are drawn at first, any other by a click on its name
+// Settings: the best ones are visible at first, the others after a click on their names
 
 const best = DATA.results.columns.indexOf("best");
-const ranking = DATA.groups.map((_, i) => i).sort((a, b) => (DATA.results.values[b][best] ?? -1) - (DATA.results.values[a][best] ?? -1));
-const visible = new Set(ranking.filter((i) => DATA.groups[i].runs.length).slice(0, SHOWN));
-const drawn = () => DATA.groups.map((_, i) => i).filter((i) => visible.has(i));
+const score = (i) => (DATA.results.values[i][best] === null ? -Number.MAX_VALUE : BETTER * DATA.results.values[i][best]);
+const ranking = DATA.settings.map((_, i) => i).sort((a, b) => score(b) - score(a));
+const visible = new Set(ranking.filter((i) => DATA.settings[i].runs.length).slice(0, SHOWN));
+const drawn = () => DATA.settings.map((_, i) => i).filter((i) => visible.has(i));
 
 function drawLegend() {
-  const named = (DATA.groups.length > SHOWN ? ranking : DATA.groups.map((_, i) => i)).filter((i) => DATA.groups[i].runs.length);
+  const named = (DATA.settings.length > SHOWN ? ranking : DATA.settings.map((_, i) => i)).filter((i) => DATA.settings[i].runs.length);
   $("legend").replaceChildren(...named.map((i) => {
-    const group = DATA.groups[i], li = element("li"), svg = element("svg", { viewBox: "0 0 38 14" });
+    const setting = DATA.settings[i], li = element("li"), svg = element("svg", { viewBox: "0 0 38 14" });
     svg.append(element("line", { x1: 0, x2: 38, y1: 7, y2: 7, stroke: colour(i), "stroke-width": 2.5, "stroke-dasharray": dash(i) }), marker(i, 19, 7));
     const button = element("button", { type: "button", "aria-pressed": visible.has(i) });
-    button.append(svg, group.label);
+    button.append(svg, setting.label);
     button.onclick = () => { visible.delete(i) || visible.add(i); drawLegend(); drawCurves(); drawStrip(); };
     li.append(button);
     return li;
   }));
 }
 
+// The range of an axis for values of the metric: tenths for percentages, else the values with a margin
+const known = (list) => list.filter((v) => v !== null);
+function range(lows, highs) {
+  if (METRIC.percent) return [Math.max(0, Math.floor(Math.min(1, ...lows) * 10 - 0.2) / 10), Math.min(1, Math.ceil(Math.max(0.1, ...highs) * 10 + 0.2) / 10)];
+  const [low, high] = [Math.min(...lows), Math.max(...highs)];
+  if (!Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
+  const margin = 0.05 * (high - low) || 0.05 * Math.abs(high) || 1;
+  return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
+}
+
 function drawCurves() {
   const kind = DATA.kinds[$("kind").value], axis = $("axis").value;
-  const curves = drawn().map((i) => [i, DATA.groups[i].curves[kind]]).filter(([, curve]) => curve);
+  const curves = drawn().map((i) => [i, DATA.settings[i].curves[kind]]).filter(([, curve]) => curve);
   const last = Math.max(1e-9, ...curves.map(([, c]) => c[axis][c[axis].length - 1]));
-  const lows = curves.map(([, c]) => Math.min(...(c.low ?? c.mean))), highs = curves.map(([, c]) => Math.max(...(c.high ?? c.mean)));
-  const y = [Math.max(0, Math.floor(Math.min(1, ...lows) * 10 - 0.2) / 10), Math.min(1, Math.ceil(Math.max(0.1, ...highs) * 10 + 0.2) / 10)];
-  const plot = axes($("curve"), { x: [0, last], y, xlabel: axis === "rounds" ? "round" : "virtual seconds", ylabel: "accuracy", unit: "%" });
+  const lows = curves.map(([, c]) => Math.min(...known(c.low ?? c.mean))), highs = curves.map(([, c]) => Math.max(...known(c.high ?? c.mean)));
+  const y = range(lows, highs);
+  const plot = axes($("curve"), { x: [0, last], y, xlabel: axis === "rounds" ? "round" : "virtual seconds", ylabel: METRIC.name, unit: METRIC.percent ? "%" : "" });
   for (const [i, curve] of curves) {
-    const path = (values, list = curve[axis]) => list.map((x, k) => `${plot.px(x).toFixed(1)},${plot.py(values[k]).toFixed(1)}`).join(" L");
+    const path = (values, list = curve[axis]) => list.flatMap((x, k) => (values[k] === null ? [] : `${plot.px(x).toFixed(1)},${plot.py(values[k]).toFixed(1)}`)).join(" L");
     if (curve.low) plot.svg.append(element("path", { d: `M${path(curve.high)} L${path([...curve.low].reverse(), [...curve[axis]].reverse())} Z`, fill: colour(i), opacity: 0.16 }));
     plot.svg.append(element("path", { d: "M" + path(curve.mean), fill: "none", stroke: colour(i), "stroke-width": 2.2, "stroke-dasharray": dash(i) }));
     const every = Math.max(1, Math.ceil(curve.mean.length / 8));
-    curve.mean.forEach((v, k) => { if (k % every === 0 || k === curve.mean.length - 1) plot.svg.append(marker(i, plot.px(curve[axis][k]), plot.py(v), 3.5)); });
+    curve.mean.forEach((v, k) => { if (v === null) return; if (k % every === 0 || k === curve.mean.length - 1) plot.svg.append(marker(i, plot.px(curve[axis][k]), plot.py(v), 3.5)); });
   }
   const line = element("line", { y1: 14, y2: plot.height - 42, stroke: "var(--soft)", "stroke-width": 1, visibility: "hidden" });
   plot.svg.append(line);
@@ -182,53 +195,54 @@ function drawCurves() {
     const x = Math.min(last, Math.max(0, plot.value(event)));
     const near = (c) => c[axis].reduce((found, v, k) => (Math.abs(v - x) < Math.abs(c[axis][found] - x) ? k : found), 0);
     line.setAttribute("x1", plot.px(x)); line.setAttribute("x2", plot.px(x)); line.setAttribute("visibility", "visible");
-    const shown = curves.map(([i, c]) => [c.mean[near(c)], `${DATA.groups[i].label} ${percent(c.mean[near(c)])}` + (c.low ? ` (${percent(c.low[near(c)])} to ${percent(c.high[near(c)])})` : "")]);
-    return [`${axis === "rounds" ? "round" : "second"} ${axis === "rounds" ? Math.round(x) : short(x)}`, ...shown.sort((a, b) => b[0] - a[0]).map(([, text]) => text)].join("\n");
+    const lines = curves.map(([i, c]) => [c.mean[near(c)], `${DATA.settings[i].label} ${shown(c.mean[near(c)])}` + (c.low ? ` (${shown(c.low[near(c)])} to ${shown(c.high[near(c)])})` : "")]);
+    return [`${axis === "rounds" ? "round" : "second"} ${axis === "rounds" ? Math.round(x) : short(x)}`, ...lines.sort((a, b) => BETTER * (b[0] - a[0])).map(([, text]) => text)].join("\n");
   });
 }
 
-// Names at the left of rows, as long as there is room for them
+// Names at the left of rows, cut to the width of the margin
 const margin = (holder) => Math.min(220, Math.max(96, (holder.clientWidth || 720) * 0.24));
 const fitting = (name, left) => (name.length > left / 6.6 ? name.slice(0, Math.floor(left / 6.6) - 1) + "…" : name);
 
 function drawStrip() {
-  const shown = drawn(), left = margin($("strip"));
-  const low = Math.min(1, ...shown.map((i) => Math.min(1, ...DATA.groups[i].clients))), x = [Math.max(0, Math.floor(low * 10 - 0.1) / 10), 1];
-  const plot = axes($("strip"), { x: [100 * x[0], 100], y: [shown.length, 0], xlabel: "final accuracy in percent", ylabel: "setting", yticks: false, left, height: 64 + 40 * Math.max(1, shown.length) });
+  const rows = drawn(), left = margin($("strip")), scale = METRIC.percent ? 100 : 1;
+  const lows = rows.map((i) => Math.min(...DATA.settings[i].clients)), highs = rows.map((i) => Math.max(...DATA.settings[i].clients));
+  const x = METRIC.percent ? [range(lows, highs)[0], 1] : range(lows, highs), xlabel = `final ${METRIC.name}${METRIC.percent ? " in percent" : ""}`;
+  const plot = axes($("strip"), { x: x.map((v) => scale * v), y: [rows.length, 0], xlabel, ylabel: "setting", yticks: false, left, height: 64 + 40 * Math.max(1, rows.length) });
   const dots = [];
-  shown.forEach((i, row) => {
-    const group = DATA.groups[i];
+  rows.forEach((i, row) => {
+    const setting = DATA.settings[i];
     plot.svg.append(element("line", { class: "grid", x1: left, x2: plot.width - 14, y1: plot.py(row + 0.5), y2: plot.py(row + 0.5) }));
-    plot.svg.append(element("text", { class: "name", x: left - 8, y: plot.py(row + 0.5) + 4, "text-anchor": "end" }, fitting(group.label, left)));
-    group.clients.forEach((v, k) => {
-      const spot = [plot.px(100 * v), plot.py(row + 0.5 + (((k * 7) % 11) / 11 - 0.45) * 0.6), `${group.label}: ${percent(v)}`];
+    plot.svg.append(element("text", { class: "name", x: left - 8, y: plot.py(row + 0.5) + 4, "text-anchor": "end" }, fitting(setting.label, left)));
+    setting.clients.forEach((v, k) => {
+      const spot = [plot.px(scale * v), plot.py(row + 0.5 + (((k * 7) % 11) / 11 - 0.45) * 0.6), `${setting.label}: ${shown(v)}`];
       dots.push(spot);
       plot.svg.append(element("circle", { cx: spot[0], cy: spot[1], r: 3.4, fill: colour(i), opacity: 0.6 }));
     });
-    if (group.mean !== null) plot.svg.append(element("line", { x1: plot.px(100 * group.mean), x2: plot.px(100 * group.mean), y1: plot.py(row + 0.1), y2: plot.py(row + 0.9), stroke: "currentColor", "stroke-width": 2.5 }));
+    if (setting.mean !== null) plot.svg.append(element("line", { x1: plot.px(scale * setting.mean), x2: plot.px(scale * setting.mean), y1: plot.py(row + 0.1), y2: plot.py(row + 0.9), stroke: "currentColor", "stroke-width": 2.5 }));
   });
   tips(plot.svg, (event) => {
-    const [x, y] = plot.place(event), row = shown[Math.floor((y - 14) / (plot.py(1) - plot.py(0)))];
+    const [x, y] = plot.place(event), row = rows[Math.floor((y - 14) / (plot.py(1) - plot.py(0)))];
     const near = dots.find(([a, b]) => Math.hypot(a - x, b - y) < 6);
-    return near ? near[2] : row === undefined ? null : `${DATA.groups[row].label}: mean ${percent(DATA.groups[row].mean)} of ${DATA.groups[row].clients.length} clients`;
+    return near ? near[2] : row === undefined ? null : `${DATA.settings[row].label}: mean ${shown(DATA.settings[row].mean)} of ${DATA.settings[row].clients.length} clients`;
   });
 }
 
 function drawSplit() {
-  const shown = ranking.filter((i) => DATA.groups[i].runs.length).slice(0, 12).sort((a, b) => a - b), left = margin($("split"));
-  const total = (i) => DATA.groups[i].seconds.reduce((a, b) => a + (b ?? 0), 0), most = Math.max(1e-9, ...shown.map(total));
-  const plot = axes($("split"), { x: [0, most], y: [shown.length, 0], xlabel: "seconds", ylabel: "setting", yticks: false, left, height: 60 + 26 * shown.length });
-  shown.forEach((i, row) => {
-    plot.svg.append(element("text", { class: "name", x: left - 8, y: plot.py(row + 0.5) + 4, "text-anchor": "end" }, fitting(DATA.groups[i].label, left)));
+  const rows = ranking.filter((i) => DATA.settings[i].runs.length).slice(0, 12).sort((a, b) => a - b), left = margin($("split"));
+  const total = (i) => DATA.settings[i].seconds.reduce((a, b) => a + (b ?? 0), 0), most = Math.max(1e-9, ...rows.map(total));
+  const plot = axes($("split"), { x: [0, most], y: [rows.length, 0], xlabel: "seconds", ylabel: "setting", yticks: false, left, height: 60 + 26 * rows.length });
+  rows.forEach((i, row) => {
+    plot.svg.append(element("text", { class: "name", x: left - 8, y: plot.py(row + 0.5) + 4, "text-anchor": "end" }, fitting(DATA.settings[i].label, left)));
     let from = 0;
-    DATA.groups[i].seconds.forEach((v, k) => {
+    DATA.settings[i].seconds.forEach((v, k) => {
       if (v) plot.svg.append(element("rect", { x: plot.px(from), y: plot.py(row + 0.15), width: Math.max(0.5, plot.px(from + v) - plot.px(from)), height: plot.py(0.7) - plot.py(0), fill: colour(k), stroke: "var(--panel)", "stroke-width": 0.8 }));
       from += v ?? 0;
     });
   });
   tips(plot.svg, (event) => {
-    const row = shown[Math.floor((plot.place(event)[1] - 14) / (plot.py(1) - plot.py(0)))];
-    return row === undefined ? null : [DATA.groups[row].label, ...DATA.parts.map((name, k) => `${name} ${short(DATA.groups[row].seconds[k] ?? 0)} s`)].join("\n");
+    const row = rows[Math.floor((plot.place(event)[1] - 14) / (plot.py(1) - plot.py(0)))];
+    return row === undefined ? null : [DATA.settings[row].label, ...DATA.parts.map((name, k) => `${name} ${short(DATA.settings[row].seconds[k] ?? 0)} s`)].join("\n");
   });
   swatches($("parts"), DATA.parts.map((name, k) => [name, colour(k)]));
 }
@@ -246,8 +260,8 @@ function swatches(list, entries) {
 
 const chosen = () => DATA.runs[$("run").value];
 
-// A heat map in a canvas, one square per entry; viridis-like, from dark to bright, and grey where `at` says null.
-function heat(holder, rows, columns, at, tell, ratio = columns / rows) {
+// A heat map in a canvas, one square per entry, from dark to bright, and gray where `at` returns null.
+function heat(holder, rows, columns, at, describe, ratio = columns / rows) {
   const canvas = element("canvas", { width: columns, height: rows, role: "img" });
   canvas.style.aspectRatio = ratio;
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
@@ -262,7 +276,7 @@ function heat(holder, rows, columns, at, tell, ratio = columns / rows) {
   tips(canvas, (event) => {
     const box = canvas.getBoundingClientRect();
     const r = Math.floor(((event.clientY - box.top) / box.height) * rows), c = Math.floor(((event.clientX - box.left) / box.width) * columns);
-    return r < 0 || c < 0 || r >= rows || c >= columns ? null : tell(r, c);
+    return r < 0 || c < 0 || r >= rows || c >= columns ? null : describe(r, c);
   });
 }
 
@@ -274,7 +288,7 @@ function drawMatrix() {
   $("round").max = all.rounds.length - 1;
   const k = Math.min($("round").value, all.rounds.length - 1), m = all.values[k];
   $("roundvalue").textContent = all.rounds[k];
-  let low = Infinity, high = -Infinity; // one scale for all rounds
+  let low = Infinity, high = -Infinity; // one color scale for all rounds
   for (const values of all.values) values.forEach((v, i) => { if (v !== null && i % (n + 1)) { low = Math.min(low, v); high = Math.max(high, v); } });
   $("low").textContent = Number.isFinite(low) ? short(low) : "";
   $("high").textContent = Number.isFinite(high) ? short(high) : "";
@@ -299,7 +313,7 @@ function drawTimeline() {
   });
   swatches($("states"), Object.entries(STATES));
   const memory = run.memory.filter((v) => v !== null);
-  $("timenote").textContent = `Lines: server steps. Clients were idle ${Math.round(100 * run.idle)} % of the time.` + (memory.length ? ` Memory of a client's process: ${Math.min(...memory)} to ${Math.max(...memory)} MB at most.` : "") + (run.left_out ? ` ${run.left_out} jobs are not on this page.` : "") + (run.unfit ? " Its matrices are not on this page, either: make one about fewer runs." : "");
+  $("timenote").textContent = `Lines: server steps. Clients were idle ${Math.round(100 * run.idle)} % of the time.` + (memory.length ? ` Memory of a client's process: ${Math.min(...memory)} to ${Math.max(...memory)} MB at most.` : "") + (run.left_out ? ` ${run.left_out} jobs are not on this page.` : "") + (run.unfit ? " Its matrices are not on this page: report on fewer runs to see them." : "");
 }
 
 function drawLabels() {
@@ -329,9 +343,12 @@ function drawRun() {
 }
 
 const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
-$("intro").textContent = `${many(DATA.runs.length, "run")} in ${many(DATA.groups.length, "setting")}.` + (DATA.missing.length ? ` ${DATA.missing.length} missing.` : "");
+$("intro").textContent = `${many(DATA.runs.length, "run")} in ${many(DATA.settings.length, "setting")}.` + (DATA.missing.length ? ` ${DATA.missing.length} missing.` : "");
+$("measure").textContent = METRIC.name + (METRIC.percent ? " in percent" : "");
+$("bmta").textContent = METRIC.percent ? " (BMTA)" : "";
+$("curvestitle").textContent = `Curves of ${METRIC.name}`;
 $("source").textContent = DATA.source ? `Published: ${DATA.source}.` : "";
-$("missing").textContent = DATA.missing.length ? `Asked for, but not there: ${DATA.missing.slice(0, 20).join(", ")}${DATA.missing.length > 20 ? " and more" : ""}.` : "";
+$("missing").textContent = DATA.missing.length ? `Planned, but missing: ${DATA.missing.slice(0, 20).join(", ")}${DATA.missing.length > 20 ? " and more" : ""}.` : "";
 options($("kind"), DATA.kinds);
 $("kind").value = Math.max(0, DATA.kinds.indexOf("personal"));
 options($("run"), DATA.runs.map((run) => run.name));
@@ -340,6 +357,6 @@ $("run").onchange = drawRun;
 $("matrix").onchange = $("round").oninput = drawMatrix;
 let width = window.innerWidth;
 window.onresize = () => { if (width !== (width = window.innerWidth)) [drawCurves, drawStrip, drawSplit, drawTimeline].forEach((draw) => draw()); };
-sortable($("table"), DATA.results, DATA.groups.length <= 40 ? null : "best");
+sortable($("table"), DATA.results, DATA.settings.length <= 40 ? null : "best");
 sortable($("costtable"), DATA.costs, null);
-[drawPairs, drawTrials, drawLegend, drawCurves, drawStrip, drawSplit, drawRun].forEach((draw) => draw());
+[drawPairs, drawSearches, drawLegend, drawCurves, drawStrip, drawSplit, drawRun].forEach((draw) => draw());

@@ -1,40 +1,41 @@
-"""One self-contained HTML page about runs: no network, no server, everything inside the file.
+"""A report as one self-contained HTML page, which needs neither network nor server.
 
-Curves and tables hold every run. Timelines and matrices are large: the first run of each setting comes first, and what no
-longer fits is left out and said so on the page.
+Curves and tables include every run. Timelines and matrices are large: those of the first run of each setting are
+included first, and the page names what was left out for its size.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.curves import KINDS
 from fedsim.files import read_npz, write_text
-from fedsim.matrices import matrix_files
-from fedsim.record import COSTS
-from fedsim.report import matrices
-from fedsim.report.groups import Group, Spread
-from fedsim.report.results import Results, costs, results, sources
-from fedsim.report.runs import Run
-from fedsim.report.selection import Selection
-from fedsim.report.statistics import pairwise
+from fedsim.report.collection import RunCollection
+from fedsim.report.matrix_figure import evenly_spaced, order_by_labels
+from fedsim.report.result_tables import ResultTable, cost_table, published_sources, result_table
+from fedsim.report.runs import RunResult
+from fedsim.report.settings import MeanStd, Setting
+from fedsim.report.statistics import pairwise_tests
+from fedsim.results.curves import KINDS
+from fedsim.results.matrices import matrix_files
+from fedsim.results.record import COSTS
 
-JOBS = 4000  # jobs of a run that are drawn; more would be a grey wall
+JOBS = 4000  # jobs in the timeline of a run
 POINTS = 200  # points of a curve
 DOTS = 600  # clients of a setting that are drawn
-ROUNDS, ENTRIES = 60, 200_000  # matrices of a run, and their entries in all
-ALL_JOBS, ALL_ENTRIES = 120_000, 1_500_000  # jobs and matrix entries on the whole page: about 10 MB
-PAIRS = 30  # settings whose tests against each other are listed
+ROUNDS, ENTRIES = 60, 200_000  # matrices of a run, and their entries in total
+ALL_JOBS, ALL_ENTRIES = 120_000, 1_500_000  # jobs and matrix entries of the whole page: about 10 MB
+PAIRS = 30  # with more settings than this, pairwise tests are not listed
 
 
-def write_page(found: Selection, path: Path, target: float | None = None) -> None:
-    """The page about these runs."""
+def write_page(found: RunCollection, path: Path, target: float | None = None) -> None:
+    """Writes the page about these runs."""
     part = files("fedsim.report")
     text = (part / "page.html").read_text()
     data = json.dumps(content(found, target), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
@@ -47,81 +48,85 @@ def write_page(found: Selection, path: Path, target: float | None = None) -> Non
     write_text(path, text)
 
 
-def content(found: Selection, target: float | None = None) -> dict[str, Any]:
-    """What the page shows, as plain values."""
-    runs, groups = found.runs, found.groups
-    place = {id(run): index for index, run in enumerate(runs)}
+def content(found: RunCollection, target: float | None = None) -> dict[str, Any]:
+    """The data of the page as plain values."""
+    runs, settings, metric = found.runs, found.settings, found.metric
+    index_of = {id(run): index for index, run in enumerate(runs)}
+    tests = pairwise_tests(settings) if len(settings) <= PAIRS else {}
     return {
-        "groups": [_group(each, [place[id(run)] for run in each.runs]) for each in groups],
-        "kinds": [kind for kind in KINDS if any(len(run.series(kind).rounds) for run in runs)],
-        "results": _table(results(groups, target)),
-        "costs": _table(costs(groups)),
+        "metric": {"name": metric.name, "direction": metric.direction, "percent": metric.percent},
+        "settings": [_setting(each, [index_of[id(run)] for run in each.runs]) for each in settings],
+        "kinds": [kind for kind in KINDS if any(each.series(kind) for each in settings)],
+        "results": _table(result_table(settings, target)),
+        "costs": _table(cost_table(settings)),
         "parts": COSTS,
-        "source": sources(groups),
-        "pairs": [[i, j, _r(q)] for (i, j), (_, q) in pairwise(groups).items()] if len(groups) <= PAIRS else [],
+        "source": published_sources(settings),
+        "pairs": [[i, j, _r(q)] for (i, j), (_, q) in tests.items()],
         "missing": [str(path) for path, _ in found.missing],
-        "trials": [vars(trial) for trial in found.trials],
-        **_details(runs, groups),
+        "searches": [{**vars(search), "best": search.best} for search in found.searches],
+        **_details(runs, settings),
     }
 
 
-def _group(each: Group, members: list[int]) -> dict[str, Any]:
-    finals = [run.series("personal").values[-1] for run in each.runs if len(run.series("personal").rounds)]
+def _setting(each: Setting, runs: list[int]) -> dict[str, Any]:
+    finals = [series.values[-1] for series in each.series()]
     ends = np.concatenate(finals) if finals else np.empty(0)
-    ends = ends[~np.isnan(ends)]
+    ends = ends[np.isfinite(ends)]
     return {
         "label": each.label,
-        "runs": members,
+        "runs": runs,
         "curves": {kind: _curve(each, kind) for kind in KINDS},
-        "clients": _list(ends[_spread(len(ends), DOTS)]),
+        "clients": _list(ends[_indices(len(ends), DOTS)]),
         "mean": _r(float(ends.mean())) if len(ends) else None,
-        "seconds": [_number(each.cost(lambda c, name=name: c.seconds[name])) for name in COSTS],  # type: ignore[misc]
+        "seconds": [each.cost(lambda costs, name=name: costs.seconds[name]).mean for name in COSTS],  # type: ignore[misc]
     }
 
 
-def _curve(each: Group, kind: str) -> dict[str, Any] | None:
+def _curve(each: Setting, kind: str) -> dict[str, Any] | None:
     over = {axis: each.curve(kind, axis) for axis in ("rounds", "times")}
     band = over["rounds"]
     if band is None or over["times"] is None:
         return None
-    pick = _spread(len(band.place), POINTS)
-    parts = {"rounds": band.place, "times": over["times"].place, "mean": band.mean}
+    pick = _indices(len(band.x), POINTS)
+    parts = {"rounds": band.x, "times": over["times"].x, "mean": band.mean}
     parts |= {"low": band.low, "high": band.high} if len(each.runs) > 1 else {}
     return {name: _list(values[pick]) for name, values in parts.items()}
 
 
-def _table(found: Results) -> dict[str, Any]:
-    """Texts, the values to sort by, and the places of the best."""
-    rows = range(len(found.groups))
+def _table(found: ResultTable) -> dict[str, Any]:
+    """The texts of the cells, the values to sort by, and the ranks."""
+    rows = range(len(found.settings))
     return {
         "columns": [column.name for column in found.columns],
         "texts": [[column.text(row) for column in found.columns] for row in rows],
-        "values": [[_number(column.values[row]) for column in found.columns] for row in rows],
-        "places": [[found.place(column, row) for column in found.columns] for row in rows],
+        "values": [[_sort_value(column.values[row]) for column in found.columns] for row in rows],
+        "ranks": [[found.rank(column, row) for column in found.columns] for row in rows],
     }
 
 
-def _number(value: Spread | str) -> float | None:
-    """What a cell is sorted by."""
-    return value.mean if isinstance(value, Spread) else float(value.split()[0])
+def _sort_value(value: MeanStd | str) -> float | None:
+    """The number that a cell is sorted by."""
+    number = value.mean if isinstance(value, MeanStd) else float(value.split()[0])
+    return number if number is None or isfinite(number) else None
 
 
 @dataclass
-class Room:
-    """What still fits on the page."""
+class Budget:
+    """The number of jobs or matrix entries that still fit on the page."""
 
     left: int
 
     def take(self, size: int) -> bool:
+        """Whether `size` more fit; if so, they are subtracted."""
         fits = size <= self.left
         self.left -= size if fits else 0
         return fits
 
 
-def _details(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, Any]:
-    """Every run by itself; what many runs share is there once."""
-    jobs, entries = Room(ALL_JOBS), Room(ALL_ENTRIES)
-    firsts = {id(each.runs[0]) for each in groups if each.runs}
+def _details(runs: Sequence[RunResult], settings: Sequence[Setting]) -> dict[str, Any]:
+    """The details of every run; values that runs have in common are stored once, in `shared`."""
+    jobs, entries = Budget(ALL_JOBS), Budget(ALL_ENTRIES)
+    firsts = {id(each.runs[0]) for each in settings if each.runs}
     order = sorted(range(len(runs)), key=lambda index: id(runs[index]) not in firsts)
     shared: dict[str, int] = {}
     details: list[dict[str, Any]] = [{}] * len(runs)
@@ -130,27 +135,27 @@ def _details(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, Any]:
     return {"runs": details, "shared": [json.loads(text) for text in shared]}
 
 
-def _run(run: Run, jobs: Room, entries: Room, shared: dict[str, int]) -> dict[str, Any]:
-    def once(value: Any) -> int:
+def _run(run: RunResult, jobs: Budget, entries: Budget, shared: dict[str, int]) -> dict[str, Any]:
+    def share(value: Any) -> int:
         return shared.setdefault(json.dumps(value), len(shared))
 
     clients = [[client["id"], client["train"], client["test"], client["labels"]] for client in run.manifest["clients"]]
     manifest = {key: run.manifest.get(key) for key in ("engine", "python", "packages")}
-    work = run.work()
-    fits = jobs.take(min(JOBS, len(work)))
-    times = np.array([(job.sent, job.arrived) for job in work[:JOBS]]).reshape(-1, 2).round(4).tolist() if fits else []
-    drawn = [[job.client, *when, job.staleness] for job, when in zip(work, times, strict=False)]
+    fits = jobs.take(min(JOBS, len(run.jobs)))
+    kept = run.jobs[:JOBS] if fits else []
+    times = np.array([(job.sent, job.arrived) for job in kept]).reshape(-1, 2).round(4).tolist()
+    drawn = [[job.client, *when, job.staleness] for job, when in zip(kept, times, strict=True)]
     memory = run.costs.client_memory
     return {
         "name": run.folder.name,
-        "config": once({key: value for key, value in run.config.items() if key != "seed"}),
+        "config": share({key: value for key, value in run.config.items() if key != "seed"}),
         "seed": run.config.get("seed"),
-        "about": once(manifest),
+        "about": share(manifest),
         "status": [run.manifest.get("status"), run.manifest.get("written")],
-        "clients": once(clients),
+        "clients": share(clients),
         "memory": [round(memory[client]) if client in memory else None for client in run.clients],
         "jobs": drawn,
-        "left_out": len(work) - len(drawn),
+        "left_out": len(run.jobs) - len(drawn),
         "idle": _r(float(np.mean(run.idle))) if run.idle else 0.0,
         "steps": _list(run.steps[:JOBS]) if fits else [],
         "end": _r(float(run.steps[-1])) if len(run.steps) else 1.0,
@@ -158,16 +163,16 @@ def _run(run: Run, jobs: Room, entries: Room, shared: dict[str, int]) -> dict[st
     }
 
 
-def _matrices(run: Run, room: Room) -> dict[str, Any]:
-    """Name -> rounds and matrices, clients with similar data side by side."""
+def _matrices(run: RunResult, budget: Budget) -> dict[str, Any]:
+    """Name -> rounds and matrices, with the clients ordered by their labels."""
     kept = matrix_files(run.folder)
     if not kept:
         return {"matrices": {}}
     size = sum(values.size for values in read_npz(kept[max(kept)]).values())
-    rounds = matrices.spread_over(list(kept), max(2, min(ROUNDS, ENTRIES // size)))
-    if not room.take(size * len(rounds)):
+    rounds = evenly_spaced(list(kept), max(2, min(ROUNDS, ENTRIES // size)))
+    if not budget.take(size * len(rounds)):
         return {"matrices": {}, "unfit": len(kept)}
-    found, order = {number: read_npz(kept[number]) for number in rounds}, matrices.order_by_data(run)
+    found, order = {number: read_npz(kept[number]) for number in rounds}, order_by_labels(run)
     return {
         "matrices": {
             name: {
@@ -180,14 +185,18 @@ def _matrices(run: Run, room: Room) -> dict[str, Any]:
     }
 
 
-def _spread(length: int, most: int) -> NDArray[np.int64]:
-    """At most so many places, evenly, the first and the last among them."""
+def _indices(length: int, most: int) -> NDArray[np.int64]:
+    """At most `most` evenly spaced indices, with the first and the last one."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
 
 
 def _list(values: NDArray[Any]) -> list[float | None]:
-    return [None if v != v else v for v in np.round(values.astype(np.float64), 4).tolist()]
+    """Rounded to at least four decimals and four digits of the largest value; None for NaN and infinity."""
+    largest = np.max(np.abs(values), where=np.isfinite(values), initial=1e-12)
+    decimals = max(4, 3 - floor(log10(largest)))
+    rounded = np.round(values.astype(np.float64), decimals)
+    return [value if isfinite(value) else None for value in rounded.tolist()]
 
 
 def _r(value: float) -> float:
-    return round(float(value), 4)
+    return float(f"{value:.6g}")

@@ -7,16 +7,20 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from fedsim.files import read_npz
-from fedsim.matrices import matrix_files
-from fedsim.report.runs import Run, labels
+from fedsim.report.runs import RunResult, display_names
+from fedsim.results.matrices import matrix_files
 
 Matrix = NDArray[np.float64]
 
 
-def groups_by_data(run: Run) -> list[int] | None:
-    """Rows of the clients -> their group: those who have more than an even share of the same labels. None if somebody has
-    no such companion, or all are one group: then there are no groups to speak of."""
+def groups_by_data(run: RunResult) -> list[int] | None:
+    """The group of every client: clients with more than an even share of the same classes form one.
+
+    None if a client is alone in its group, if all clients form one group, or if there are no classes.
+    """
     counts = np.array([client["labels"] for client in run.manifest["clients"]], np.float64)
+    if counts.shape[1] == 0:
+        return None
     even = counts.sum(axis=1, keepdims=True) / counts.shape[1]
     dominating = [tuple(np.flatnonzero(row).tolist()) for row in counts > even]
     names = list(dict.fromkeys(dominating))
@@ -31,13 +35,15 @@ def inside_and_outside(matrix: Matrix, groups: Sequence[int]) -> tuple[float, fl
     return float(np.mean(matrix[inside])), float(np.mean(matrix[~same]))
 
 
-def group_table(runs: Sequence[Run]) -> Table | None:
-    """The mean entry inside groups over the mean entry between them, without the diagonal, in the first, the middle and the
-    last recorded round. None where no run has both matrices and groups."""
+def group_table(runs: Sequence[RunResult]) -> Table | None:
+    """The mean entry inside groups over the mean entry between them, without the diagonal.
+
+    Of the first, the middle and the last recorded round; None if no run has both matrices and groups.
+    """
     table = Table(title="recorded matrices: inside groups of clients with like labels / between them")
     for column in ("run", "matrix", "first (round)", "halfway (round)", "last (round)"):
         table.add_column(column, justify="left" if column == "run" else "right")
-    for name, run in zip(labels(runs), runs, strict=True):
+    for name, run in zip(display_names(runs), runs, strict=True):
         groups, paths = groups_by_data(run), matrix_files(run.folder)
         if groups is None or not paths:
             continue

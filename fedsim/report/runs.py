@@ -1,4 +1,4 @@
-"""A run folder, read back."""
+"""A finished or running run, read back from its folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,68 +9,85 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.plan import Planned, plan_of
-from fedsim.record import COSTS, read_events, read_manifest
+from fedsim.errors import ConfigError, unknown
+from fedsim.results.metric import Metric, Values, read_metrics
+from fedsim.results.record import COSTS, read_events, read_manifest
+from fedsim.sweep.manifest import PlannedRun, read_sweep_manifest
 
-Values = NDArray[np.float64]
+CLASSIFICATION = "classification"  # the objective of runs whose manifest names none
 
 
 @dataclass(frozen=True)
 class Series:
-    """One kind of accuracy: a row per evaluated round, a column per client. A client that was busy or not asked keeps the
-    number it had; NaN: it was never measured so far."""
+    """One metric of one kind of model: a row per evaluated round, a column per client. A client that was not evaluated
+    in a round keeps its previous value; NaN means that it has not been evaluated yet."""
 
+    metric: Metric
     rounds: NDArray[np.int64]
-    times: Values  # on the run's own clock
+    times: Values  # virtual seconds, or real seconds with clock=wall
     traffic: Values  # bytes sent up and down until then
     values: Values
     weights: Values  # of the clients in the mean
+    tested: NDArray[np.int64]  # per client, the round of its latest number; -1: it has none
 
     @cached_property
     def mean(self) -> Values:
+        """The weighted mean over clients, per round."""
         known = ~np.isnan(self.values) * self.weights
-        return np.asarray(np.nansum(self.values * self.weights, axis=1) / known.sum(axis=1))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.nansum(self.values * self.weights, axis=1) / known.sum(axis=1))
 
     @cached_property
     def worst(self) -> Values:
-        return np.asarray(np.nanmin(self.values, axis=1))
+        """The value of the worst client, per round."""
+        return self.metric.worst(self.values)
+
+    @property
+    def best_index(self) -> int:
+        """The row with the best mean."""
+        return self.metric.best_index(self.mean)
+
+    @property
+    def best(self) -> float:
+        """The best mean over the rounds."""
+        return float(self.mean[self.best_index])
 
 
 @dataclass(frozen=True)
-class Work:
-    """One training job: who worked when, from which step's model, and what became of it."""
+class TrainingJob:
+    """One training job of a client: when it was sent and answered, and how stale its result was when it was used."""
 
     client: int
-    base: int
+    base: int  # the server step whose model it started from
     sent: float
     arrived: float
-    staleness: int | None  # None: wasted
-    reason: str = ""  # why it was wasted
+    staleness: int | None  # None: the result was not used
+    reason: str = ""  # why it was not used
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a run took on the machine. Seconds of several workers add up; peaks of memory are in MB."""
+    """The computing time, memory and traffic of a run. Seconds of parallel workers add up; memory is in MB."""
 
     wall: float
     seconds: dict[str, float]  # by COSTS
-    client_memory: dict[int, float]  # highest of each client
+    client_memory: dict[int, float]  # peak of each client
     server_memory: float | None
     gpu_memory: dict[int, float]
     traffic: float  # bytes up and down
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a run was asked to do and what happened."""
+class RunResult:
+    """The manifest and the events of a run, and what follows from them."""
 
     folder: Path
     manifest: dict[str, Any]
     events: list[dict[str, Any]]
-    _known: dict[str, Series] = field(default_factory=dict, repr=False, compare=False)  # series asked for before
+    _series: dict[tuple[str, str], Series] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def load(cls, folder: Path) -> "Run":
+    def load(cls, folder: Path) -> "RunResult":
         return cls(folder, read_manifest(folder), read_events(folder))
 
     @property
@@ -79,10 +96,23 @@ class Run:
         return config
 
     @cached_property
-    def planned(self) -> Planned:
-        """What the sweep it belongs to says about it."""
-        found = plan_of(self.folder.parent).runs.get(self.folder.name)
-        return found if found is not None and found.config == self.config else Planned(self.config)
+    def objective(self) -> str:
+        return str(self.manifest.get("objective", {}).get("name", CLASSIFICATION))
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """By name; the first one is the main metric."""
+        return read_metrics(self.manifest)
+
+    @property
+    def main_metric(self) -> Metric:
+        return next(iter(self.metrics.values()))
+
+    @cached_property
+    def planned(self) -> PlannedRun:
+        """The entry of this run in the manifest of its sweep; a plain one if it belongs to no sweep."""
+        found = read_sweep_manifest(self.folder.parent).runs.get(self.folder.name)
+        return found if found is not None and found.config == self.config else PlannedRun(self.config)
 
     @cached_property
     def clients(self) -> list[int]:
@@ -90,44 +120,56 @@ class Run:
 
     @cached_property
     def steps(self) -> Values:
-        """When the server stepped."""
+        """The times of the server steps."""
         return np.array([event["time"] for event in self.events if event["kind"] == "step"], np.float64)
 
-    def series(self, kind: str) -> Series:
-        """`global`, `personal` or `local`, as far as it was measured."""
-        if kind not in self._known:
-            self._known[kind] = self._read_series(kind)
-        return self._known[kind]
+    def series(self, kind: str, metric: str | None = None) -> Series:
+        """The values of `metric` (default: the main metric) of the `global`, `personal` or `local` models. It has no
+        rounds if they were not measured."""
+        name = metric or self.main_metric.name
+        if (kind, name) not in self._series:
+            self._series[kind, name] = self._read_series(kind, name)
+        return self._series[kind, name]
 
-    def _read_series(self, kind: str) -> Series:
-        place = {client: column for column, client in enumerate(self.clients)}
+    def _read_series(self, kind: str, metric: str) -> Series:
+        column = {client: place for place, client in enumerate(self.clients)}
+        main = metric == self.main_metric.name
         moments = {0: (0.0, 0.0)}
-        rounds, rows, row = [], [], np.full(len(place), np.nan)
+        rounds, rows, row, tested = [], [], np.full(len(column), np.nan), np.full(len(column), -1, np.int64)
         for event in self.events:
             if event["kind"] == "step":
                 moments[event["round"]] = event["time"], event.get("bytes_up", 0) + event.get("bytes_down", 0)
-            found = {r["id"]: r[kind] for r in _rows(event) if r.get(kind) is not None}
+            clients = [*event.get("clients", []), *event.get("wasted", [])]
+            measured = {client["id"]: _value(client, kind, metric, main) for client in clients}
+            found = {client: value for client, value in measured.items() if value is not None}
             if found:
                 row = row.copy()
-                row[[place[c] for c in found]] = list(found.values())
+                row[[column[client] for client in found]] = list(found.values())
+                tested[[column[client] for client in found]] = event["round"]
                 rounds.append(event["round"])
                 rows.append(row)
         when = np.array([moments[number] for number in rounds], np.float64).reshape(len(rounds), 2)
-        values = np.array(rows, np.float64).reshape(len(rows), len(place))
-        tests = [float(c["test"]) if kind == "global" else 1.0 for c in self.manifest["clients"]]  # it is tested on all
-        return Series(np.array(rounds, np.int64), when[:, 0], when[:, 1], values, np.array(tests, np.float64))
+        values = np.array(rows, np.float64).reshape(len(rows), len(column))
+        # the global model is tested on the pooled test data: its mean is over samples, not over clients
+        weights = np.array([float(c["test"]) if kind == "global" else 1.0 for c in self.manifest["clients"]])
+        declared = self.metrics.get(metric, Metric(metric))
+        return Series(declared, np.array(rounds, np.int64), when[:, 0], when[:, 1], values, weights, tested)
 
-    def work(self) -> list[Work]:
-        """Every training job that ended, and those that were out when the run ended."""
-        return self._work
+    def outdated(self, kind: str = "personal", metric: str | None = None) -> dict[int, int]:
+        """Clients whose latest number is older than the last evaluation -> the round of that number."""
+        series = self.series(kind, metric)
+        last = series.rounds[-1] if len(series.rounds) else 0
+        pairs = zip(self.clients, series.tested.tolist(), strict=True)
+        return {client: number for client, number in pairs if 0 <= number < last}
 
     @cached_property
-    def _work(self) -> list[Work]:
+    def jobs(self) -> list[TrainingJob]:
+        """Every training job that ended, and those that were still running when the run ended."""
         end = float(self.steps[-1]) if len(self.steps) else 0.0
 
-        def job(row: dict[str, Any]) -> Work:
+        def job(row: dict[str, Any]) -> TrainingJob:
             arrived, reason = row.get("arrived", end), row.get("reason", "" if "arrived" in row else "the run ended")
-            return Work(row["id"], row["base"], row["sent"], arrived, row.get("staleness"), reason)
+            return TrainingJob(row["id"], row["base"], row["sent"], arrived, row.get("staleness"), reason)
 
         steps = [event for event in self.events if event["kind"] != "evaluation"]
         return [
@@ -136,34 +178,51 @@ class Run:
 
     @cached_property
     def idle(self) -> list[float]:
-        """For each client, the share of the run it did not work."""
+        """For each client, the share of the run in which it had no training job."""
         length = float(self.steps[-1]) if len(self.steps) else 0.0
         busy = dict.fromkeys(self.clients, 0.0)
-        for job in self._work:
+        for job in self.jobs:
             busy[job.client] += min(job.arrived, length) - min(job.sent, length)
         return [1 - busy[client] / length if length else 0.0 for client in self.clients]
 
     @cached_property
     def costs(self) -> Costs:
-        told = [event["cost"] for event in self.events if "cost" in event]
-        seconds = {name: sum(cost.get(name, 0.0) for cost in told) for name in COSTS}
+        recorded = [event["cost"] for event in self.events if "cost" in event]
+        seconds = {name: sum(cost.get(name, 0.0) for cost in recorded) for name in COSTS}
         peaks: dict[str, dict[int, float]] = {"memory": {}, "gpu-memory": {}}
         for event in self.events:
             for row in event.get("clients", []):
                 for name, peak in peaks.items():
                     if (value := row.get("cost", {}).get(name)) is not None:
                         peak[row["id"]] = max(value, peak.get(row["id"], 0.0))
-        server = max((cost["memory"] for cost in told if "memory" in cost), default=None)
+        server = max((cost["memory"] for cost in recorded if "memory" in cost), default=None)
         wall = max((event.get("seconds", 0.0) for event in self.events), default=0.0)
         traffic = max((e["bytes_up"] + e["bytes_down"] for e in self.events if "bytes_up" in e), default=0)
         return Costs(wall, seconds, peaks["memory"], server, peaks["gpu-memory"], traffic)
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
-    """What to call runs side by side: the algorithm if that tells them apart, else the folder."""
+def choose_metric(runs: Sequence[RunResult], name: str | None = None) -> Metric:
+    """The metric of this name, or the main metric of the runs. Raises ConfigError if the runs have different objectives
+    or none of them measured it."""
+    objectives = {run.objective: run for run in reversed(runs)}
+    if len(objectives) > 1:
+        found = "; ".join(f"{objective} ({run.folder})" for objective, run in reversed(objectives.items()))
+        raise ConfigError(
+            f"runs with different objectives cannot be compared: {found}. Report each objective by itself"
+        )
+    known = {metric.name: metric for run in reversed(runs) for metric in run.metrics.values()}
+    if name is not None and name not in known:
+        unknown("metric", name, known)
+    return runs[0].main_metric if name is None else known[name]
+
+
+def display_names(runs: Sequence[RunResult]) -> list[str]:
+    """A name for each run: its algorithm if all algorithms differ, else its folder."""
     names = [str(run.config["algorithm"]) for run in runs]
     return names if len(set(names)) == len(names) else [run.folder.name for run in runs]
 
 
-def _rows(event: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*event.get("clients", []), *event.get("wasted", [])]
+def _value(row: dict[str, Any], kind: str, metric: str, main: bool) -> float | None:
+    """The metric in an event's row of a client. Older versions wrote only the main metric, under its kind."""
+    value: float | None = row.get("metrics", {}).get(kind, {}).get(metric)
+    return row.get(kind) if value is None and main else value

@@ -1,4 +1,4 @@
-"""Runs in tables for the terminal."""
+"""Rich tables for the terminal."""
 
 import sys
 from collections.abc import Sequence
@@ -8,87 +8,109 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsim.plan import Trial
-from fedsim.report.groups import Group, Spread
-from fedsim.report.results import Results
-from fedsim.report.runs import Run, labels
-from fedsim.report.statistics import pairwise
+from fedsim.report.result_tables import ResultTable
+from fedsim.report.runs import RunResult, choose_metric, display_names
+from fedsim.report.settings import MeanStd, Setting
+from fedsim.report.statistics import pairwise_tests
+from fedsim.results.metric import Metric
+from fedsim.sweep.manifest import SearchResult
 
-MANY = 12  # settings beside each other
+MANY = 12  # settings in the table of all pairs
+NAMED = 4  # clients named in a note
 
 
-def accuracy_table(runs: Sequence[Run], kind: str = "personal") -> Table:
-    """Best and final accuracy of the models the clients would use: the mean over clients (its best is the BMTA, best mean
+def metric_table(runs: Sequence[RunResult], kind: str = "personal", metric: str | None = None) -> Table:
+    """Best and final value of each run: the mean over clients (of accuracies, the best one is called BMTA, best mean
     testing accuracy), and the worst client."""
-    title = f"accuracy on each client's own test data ({kind} model)"
-    table = _table(title, "BMTA", "(round)", "mean final", "worst best", "(round)", "worst final")
-    for name, run in zip(labels(runs), runs, strict=True):
-        series = run.series(kind)
+    chosen = choose_metric(runs, metric)
+    form = ".3f" if chosen.percent else chosen.format
+    title = f"{chosen.name} on each client's own test data ({kind} model)"
+    best_mean = "BMTA" if chosen.percent else "mean best"
+    table = _table(title, best_mean, "(round)", "mean final", "worst best", "(round)", "worst final")
+    for name, run in zip(display_names(runs), runs, strict=True):
+        series = run.series(kind, chosen.name)
         cells = [name]
         for values in (series.mean, series.worst):
-            best = int(values.argmax())
-            cells += [f"{values[best]:.3f}", str(series.rounds[best]), f"{values[-1]:.3f}"]
+            best = chosen.best_index(values)
+            cells += [f"{values[best]:{form}}", str(series.rounds[best]), f"{values[-1]:{form}}"]
         table.add_row(*cells)
     return table
 
 
-def results_table(title: str, found: Results) -> Table:
+def outdated(runs: Sequence[RunResult], kind: str = "personal", metric: str | None = None) -> list[str]:
+    """Warnings, one per run, that name clients whose numbers are older than the last evaluation."""
+    lines = []
+    for name, run in zip(display_names(runs), runs, strict=True):
+        if old := run.outdated(kind, metric):
+            shown = ", ".join(f"client {client} in round {number}" for client, number in list(old.items())[:NAMED])
+            more = f" and {len(old) - NAMED} more" if len(old) > NAMED else ""
+            last = run.series(kind, metric).rounds[-1]
+            lines.append(f"warning: {name}: {kind} models last tested before round {last}: {shown}{more}")
+    return lines
+
+
+def results_table(title: str, found: ResultTable) -> Table:
     """The best of a column is bold, the second underlined."""
     table = _table(title, *(column.name for column in found.columns))
-    for row, each in enumerate(found.groups):
-        table.add_row(escape(each.label), *(_marked(c.text(row), found.place(c, row)) for c in found.columns))
+    for row, each in enumerate(found.settings):
+        table.add_row(escape(each.label), *(_marked(c.text(row), found.rank(c, row)) for c in found.columns))
     return table
 
 
-def _marked(text: str, place: int | None) -> str:
-    return f"[bold]{text}[/]" if place == 0 else f"[underline]{text}[/]" if place == 1 else text
+def _marked(text: str, rank: int | None) -> str:
+    return f"[bold]{text}[/]" if rank == 0 else f"[underline]{text}[/]" if rank == 1 else text
 
 
-def pairs_table(groups: Sequence[Group]) -> Table | None:
-    """Each setting against each on the same data; None if there are too few to be worth it, or too many to be shown."""
-    if not 2 < len(groups) <= MANY:
+def pairs_table(settings: Sequence[Setting]) -> Table | None:
+    """The corrected p-values of all pairs of settings; None for fewer than three settings or more than MANY."""
+    if not 2 < len(settings) <= MANY:
         return None
-    tests = pairwise(groups)
-    table = _table("Wilcoxon signed-rank p over clients, after Holm's correction", *map(str, range(1, len(groups) + 1)))
-    for i, each in enumerate(groups):
-        pairs = [tests.get((min(i, j), max(i, j))) for j in range(len(groups))]
+    tests = pairwise_tests(settings)
+    numbers = map(str, range(1, len(settings) + 1))
+    table = _table("Wilcoxon signed-rank p over clients, after Holm's correction", *numbers)
+    for i, each in enumerate(settings):
+        pairs = [tests.get((min(i, j), max(i, j))) for j in range(len(settings))]
         table.add_row(escape(f"{i + 1} {each.label}"), *("" if pair is None else f"{pair[1]:.2g}" for pair in pairs))
     return table
 
 
-def time_table(groups: Sequence[Group]) -> Table:
-    """Where the simulated time went: server steps, jobs and the share of them that was wasted, staleness, idle clients."""
+def time_table(settings: Sequence[Setting]) -> Table:
+    """Virtual seconds, server steps, training jobs, the share of jobs that were not used, staleness, and idle time."""
     table = _table("time", "seconds", "steps", "jobs", "wasted", "staleness mean", "highest", "idle")
-    for each in groups:
+    for each in settings:
         runs = [run for run in each.runs if len(run.steps)]
-        stale = [[job.staleness for job in run.work() if job.staleness is not None] for run in runs]
+        stale = [[job.staleness for job in run.jobs if job.staleness is not None] for run in runs]
+        wasted = [1 - len(s) / max(1, len(run.jobs)) for s, run in zip(stale, runs, strict=True)]
         numbers = [
-            Spread.of([float(run.steps[-1]) for run in runs]).text(1),
-            Spread.of([len(run.steps) for run in runs]).text(0),
-            Spread.of([len(run.work()) for run in runs]).text(0),
-            Spread.of([1 - len(s) / max(1, len(run.work())) for s, run in zip(stale, runs, strict=True)]).text(0, 100),
-            Spread.of([mean(s) for s in stale if s]).text(2),
+            MeanStd.of([float(run.steps[-1]) for run in runs]).text(".1f"),
+            MeanStd.of([len(run.steps) for run in runs]).text(".0f"),
+            MeanStd.of([len(run.jobs) for run in runs]).text(".0f"),
+            MeanStd.of(wasted).text(".0f", 100),
+            MeanStd.of([mean(s) for s in stale if s]).text(".2f"),
             str(max((max(s) for s in stale if s), default="-")),
-            Spread.of([mean(run.idle) for run in runs]).text(0, 100),
+            MeanStd.of([mean(run.idle) for run in runs]).text(".0f", 100),
         ]
         table.add_row(escape(each.label), *numbers)
     table.caption = "wasted and idle in percent"
     return table
 
 
-def search_table(trial: Trial) -> Table:
-    """Every candidate and how it did on validation data; the best is bold."""
-    table = _table(f"search for {escape(trial.run)}, on validation data", *trial.points[0], "best mean accuracy")
-    top = max((score for score in trial.scores if score is not None), default=None)
-    for number, (point, score) in enumerate(zip(trial.points, trial.scores, strict=True)):
-        text = "failed" if score is None else f"{score:.3f}"
-        style = "bold" if score is not None and score == top else None
+def search_table(search: SearchResult) -> Table:
+    """Every candidate and its score on validation data; the best is bold."""
+    metric = Metric(search.metric, search.direction)
+    title = f"search for {escape(search.run)}, on validation data"
+    table = _table(title, *search.points[0], f"best mean {metric.name}")
+    best = search.best
+    form = ".3f" if metric.percent else metric.format
+    for number, (point, score) in enumerate(zip(search.points, search.scores, strict=True)):
+        text = "failed" if score is None else f"{score:{form}}"
+        style = "bold" if score is not None and score == best else None
         table.add_row(str(number), *(escape(_short(value)) for value in point.values()), text, style=style)
     return table
 
 
 def show(table: Table) -> None:
-    """Wide enough for every column, also where no terminal says how wide it is."""
+    """Prints a table; where the output is no terminal, with 140 columns."""
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

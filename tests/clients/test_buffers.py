@@ -1,4 +1,4 @@
-"""A personal model is tested with the buffers that belong to it: BatchNorm's statistics of those who trained it."""
+"""A personal model is tested with the buffers that belong to it: the BatchNorm statistics of its own training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,20 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from clients.local_sgd import LocalSGD
-from clients.task import TorchTask
 from fedsim import registry
+from fedsim.clients.local_sgd import LocalSGD
+from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
-from fedsim.payload import Downlink, Memory, Model
+from fedsim.partitions.client_data import client_data
+from fedsim.payload import ClientState, Downlink
 from fedsim.rng import stream
-from partitions.silo import client_data
+from fedsim.weights import Weights
 
 Small = Callable[..., RunConfig]
 Finished = Callable[..., dict[str, Any]]
 
 
 class Normed(nn.Module):
-    """Its first layer is BatchNorm, so a model says little with statistics that are not its own."""
+    """Its first layer is BatchNorm, so a model is of little use with the statistics of another."""
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
@@ -51,73 +52,78 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+def accuracy(task: TorchTask, model: Weights) -> float:
+    found = task.evaluate(model)
+    assert found is not None
+    return found["accuracy"]
+
+
 def test_buffers_travel_beside_the_parameters(normed: Small) -> None:
     task = task_of(normed())
     names = [t.name for t in task.layout.buffers]
     assert names == ["base.1.running_mean", "base.1.running_var"]
-    down = Downlink({"model": task.initial(), "buffers": task.initial_buffers()})
-    uplink = LocalSGD(None).train(task, down, Memory(), np.random.default_rng(0))
-    assert uplink.vectors["delta"].size == task.layout.size
-    assert uplink.vectors["buffers"].size == task.layout.buffer_size
-    assert not np.array_equal(uplink.vectors["buffers"], task.initial_buffers())
-    assert uplink.local is not None
-    own = task.accuracy(uplink.local, uplink.vectors["buffers"])
-    foreign = task.accuracy(uplink.local, np.full(task.layout.buffer_size, 50, np.float32))
-    assert own != foreign
+    uplink = LocalSGD(None).train(task, Downlink({"model": task.initial()}), ClientState(), rng())
+    delta, local = uplink.weights["delta"], uplink.local
+    assert delta.parameters.size == task.layout.size
+    assert delta.buffers.size == task.layout.buffer_size
+    assert not np.array_equal(delta.buffers, task.initial().buffers)
+    assert isinstance(local, Weights)
+    assert np.array_equal(local.buffers, delta.buffers)
+    foreign = Weights(local.parameters, np.full(task.layout.buffer_size, 50, np.float32))
+    assert accuracy(task, local) != accuracy(task, foreign)
 
 
 def test_local_training_is_tested_with_its_own_statistics(normed: Small, finished: Finished) -> None:
     config = normed("algorithm=local")
-    accuracy = finished(config)["accuracy"]
+    summary = finished(config)["accuracy"]
     expected, foreign = [], []
     for client in range(4):
         task = task_of(config, client)
-        model = Model(task.initial(), None)
+        model = task.initial()
         for step in range(2):
-            model = task.fit(model.vector, stream(config.seed, client, step, 0, "train"), buffers=model.buffers).whole
-        expected.append(task.accuracy(*model))
-        foreign.append(task.accuracy(model.vector))
-    assert accuracy["personal"]["per_client"] == accuracy["local"]["per_client"] == expected
+            model = task.fit(model, stream(config.seed, client, step, 0, "train")).weights
+        expected.append(accuracy(task, model))
+        foreign.append(accuracy(task, Weights(model.parameters, task.initial().buffers)))
+    assert summary["personal"]["per_client"] == summary["local"]["per_client"] == expected
     assert expected != foreign
 
 
 def test_a_tuned_copy_is_tested_with_the_statistics_of_its_tuning(normed: Small, finished: Finished) -> None:
     config = normed("algorithm=fedavg-ft", "rounds=1", "clients=1", "partition=iid", "fedavg-ft.epochs=5")
     task = task_of(config)
-    shared = task.fit(task.initial(), stream(config.seed, 0, 0, 0, "train")).whole
+    shared = task.fit(task.initial(), stream(config.seed, 0, 0, 0, "train")).weights
     # one client's mean is itself, but for the rounding of model + (trained - model)
-    copy = task.fit(shared.vector, stream(config.seed, 0, 1, 0, "personalise"), buffers=shared.buffers, epochs=5)
-    assert finished(config)["accuracy"]["personal"]["per_client"] == [task.accuracy(*copy.whole)]
-    assert task.accuracy(*copy.whole) != task.accuracy(copy.model, shared.buffers)
+    copy = task.fit(shared, stream(config.seed, 0, 1, 0, "personalise"), epochs=5).weights
+    assert finished(config)["accuracy"]["personal"]["per_client"] == [accuracy(task, copy)]
+    assert accuracy(task, copy) != accuracy(task, Weights(copy.parameters, shared.buffers))
 
 
 @pytest.mark.parametrize("name", ["local", "fedamp", "heurfedamp", "pfedme", "twafl"])
 def test_what_was_trained_last_is_kept_with_its_statistics(name: str, normed: Small) -> None:
     config = normed(f"algorithm={name}")
-    task, half, memory = task_of(config), half_of(config), Memory()
+    task, half, state = task_of(config), half_of(config), ClientState()
     numbers = {"proximal": 0.1, "deep": True, "deep-stages": "head"}
-    down = Downlink({"model": task.initial(), "buffers": task.initial_buffers()}, numbers)
-    uplink = half.train(task, down, memory, rng())
-    personal = half.personalise(task, down, memory, rng())
+    down = Downlink({"model": task.initial()}, numbers=numbers)
+    uplink = half.train(task, down, state, rng())
+    personal = half.personalize(task, down, state, rng())
     assert np.array_equal(personal.buffers, uplink.local.buffers)
-    assert not np.array_equal(personal.buffers, task.initial_buffers())
+    assert not np.array_equal(personal.buffers, task.initial().buffers)
 
 
 def test_a_mixture_has_statistics_of_its_own(normed: Small) -> None:
-    """With alpha = 1 it is local training, with alpha = 0 the shared model, which does not notice the mixture."""
+    """With alpha = 1 it is local training, with alpha = 0 the shared model, which the mixture does not change."""
     for alpha in (0, 1):
         config = normed("algorithm=apfl", f"apfl.alpha={alpha}", "apfl.adapt=never")
-        task, half, memory = task_of(config), half_of(config), Memory()
-        alone = shared = Model(task.initial(), task.initial_buffers())
+        task, half, state = task_of(config), half_of(config), ClientState()
+        alone = shared = task.initial()
         for _ in range(2):
-            down = Downlink({"model": shared.vector, "buffers": shared.buffers})
-            uplink = half.train(task, down, memory, rng())
-            alone = task.fit(alone.vector, rng(), buffers=alone.buffers).whole
-            plain = task.fit(shared.vector, rng(), buffers=shared.buffers).whole
-            assert np.array_equal(uplink.vectors["buffers"], plain.buffers)
-            shared = Model(shared.vector + 1, plain.buffers)  # what comes next is another model
-        personal = half.personalise(task, Downlink({"model": shared.vector}), memory, rng())
+            uplink = half.train(task, Downlink({"model": shared}), state, rng())
+            alone = task.fit(alone, rng()).weights
+            plain = task.fit(shared, rng()).weights
+            assert np.array_equal(uplink.weights["delta"].buffers, plain.buffers)
+            shared = Weights(shared.parameters + 1, plain.buffers)  # what comes next is another model
+        personal = half.personalize(task, Downlink({"model": shared}), state, rng())
         if alpha == 1:
-            np.testing.assert_allclose(personal.vector, alone.vector, atol=1e-6)
+            np.testing.assert_allclose(personal.parameters, alone.parameters, atol=1e-6)
             np.testing.assert_allclose(personal.buffers, alone.buffers, atol=1e-6)
         assert np.array_equal(uplink.local.buffers, personal.buffers)

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from clients.models import CNN, MLP, MLR
-from clients.task import layout_of
+from fedsim.clients.models import CNN, MLP, MLR
+from fedsim.clients.task import layout_of
 
 
 def count(model: torch.nn.Module) -> int:

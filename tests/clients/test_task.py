@@ -1,4 +1,4 @@
-"""The one training loop, and the vectors around it."""
+"""The training loop: batches, steps, hooks, initial weights and devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from clients import task as tasks
-from clients.local_sgd import batches, length, one_step
-from clients.task import TorchTask, device_of
+from fedsim.clients import task as tasks
+from fedsim.clients.task import TorchTask, device_of
+from fedsim.clients.training import batches, one_step, steps_of
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from partitions.silo import client_data
+from fedsim.partitions.client_data import client_data
 
 
 def task_of(config: RunConfig) -> TorchTask:
@@ -38,7 +38,7 @@ def test_batches_in_order_go_round_from_where_they_stopped() -> None:
 def test_batches_in_order_are_the_same_in_two_jobs_as_in_three(
     small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
 ) -> None:
-    """A client that trains alone reads the same six mini-batches however they are cut into jobs; shuffled, it does not."""
+    """A client that trains alone reads the same six mini-batches in two jobs as in three; shuffled, it does not."""
 
     def sha(order: str, *keys: str) -> str:
         config = small("algorithm=local", f"batches={order}", *keys)
@@ -49,7 +49,7 @@ def test_batches_in_order_are_the_same_in_two_jobs_as_in_three(
     assert sha("shuffled", *two) != sha("shuffled", *three)
 
 
-def test_batches_that_were_read_to_personalise_do_not_count(
+def test_batches_read_to_personalize_do_not_count(
     small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
 ) -> None:
     keys = ("algorithm=fedavg-ft", "batches=in-order", "rounds=4", "local-steps=1")
@@ -58,19 +58,19 @@ def test_batches_that_were_read_to_personalise_do_not_count(
     assert often["accuracy"]["personal"]["per_client"] == seldom["accuracy"]["personal"]["per_client"]
 
 
-def test_length_counts_epochs_or_steps() -> None:
+def test_steps_count_epochs_or_steps() -> None:
     config = RunConfig(batch_size=4, local_epochs=2)
-    assert length(10, config) == 6
-    assert length(10, config, epochs=5) == 15
-    assert length(10, config.replace(local_steps=7)) == 7
-    assert length(10, config.replace(local_steps=7), epochs=1) == 3
-    assert length(10, config.replace(local_epochs=0)) == 0
+    assert steps_of(10, config) == 6
+    assert steps_of(10, config, epochs=5) == 15
+    assert steps_of(10, config.replace(local_steps=7)) == 7
+    assert steps_of(10, config.replace(local_steps=7), epochs=1) == 3
+    assert steps_of(10, config.replace(local_epochs=0)) == 0
 
 
 def test_no_training_returns_the_start(small: Callable[..., RunConfig]) -> None:
     task = task_of(small("local-epochs=0"))
     start = task.initial()
-    assert np.array_equal(task.fit(start, np.random.default_rng(0)).model, start)
+    assert np.array_equal(task.fit(start, np.random.default_rng(0)).weights.parameters, start.parameters)
 
 
 def test_the_hook_changes_the_gradient(small: Callable[..., RunConfig]) -> None:
@@ -81,24 +81,28 @@ def test_the_hook_changes_the_gradient(small: Callable[..., RunConfig]) -> None:
         for parameter in parameters:
             parameter.grad.zero_()
 
-    assert np.array_equal(task.fit(start, np.random.default_rng(0), lesson=one_step(stop)).model, start)
-    assert not np.array_equal(task.fit(start, np.random.default_rng(0)).model, start)
+    def after(**how: Any) -> Any:
+        return task.fit(start, np.random.default_rng(0), **how).weights.parameters
+
+    assert np.array_equal(after(gradient=stop), start.parameters)
+    assert np.array_equal(after(step=one_step(stop)), start.parameters)
+    assert not np.array_equal(after(), start.parameters)
 
 
 def test_clients_of_one_process_do_not_disturb_each_other(small: Callable[..., RunConfig]) -> None:
     config = small("model=mlp")
     one, two = (TorchTask(config, client_data(config, c), 10) for c in (0, 1))
-    alone = one.fit(one.initial(), np.random.default_rng(0)).model
+    alone = one.fit(one.initial(), np.random.default_rng(0)).weights.parameters
     two.fit(two.initial(), np.random.default_rng(1))
-    assert np.array_equal(one.fit(one.initial(), np.random.default_rng(0)).model, alone)
+    assert np.array_equal(one.fit(one.initial(), np.random.default_rng(0)).weights.parameters, alone)
 
 
 def test_initial_weights_depend_on_the_seed_alone(small: Callable[..., RunConfig]) -> None:
-    first = task_of(small("seed=3")).initial()
+    first = task_of(small("seed=3")).initial().parameters
     tasks.network.cache_clear()
     torch.manual_seed(99)
-    assert np.array_equal(task_of(small("seed=3")).initial(), first)
-    assert not np.array_equal(task_of(small("seed=4")).initial(), first)
+    assert np.array_equal(task_of(small("seed=3")).initial().parameters, first)
+    assert not np.array_equal(task_of(small("seed=4")).initial().parameters, first)
 
 
 def test_devices() -> None:

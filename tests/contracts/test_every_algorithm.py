@@ -1,31 +1,31 @@
-"""What every registered algorithm must do, whoever wrote it."""
+"""What every registered algorithm must do, also one that a plug-in registers."""
 
+import re
+import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
-from fedsim import checkpoint as checkpoints
-from fedsim import registry, server_app, wire
+from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
 from fedsim.engine.launch import launch
-from fedsim.fleet import roll_call
-from fedsim.record import read_summary
-from fedsim.vector import fingerprint
-from tests.events import what_happened
+from fedsim.flower.strategy import to_record
+from fedsim.results import checkpoint as checkpoints
+from fedsim.results.record import read_manifest, read_summary
+from fedsim.server import app as server_app
+from fedsim.server.fleet import roll_call
+from fedsim.weights import Weights, fingerprint
+from tests.events import reproducible_events
 
 ALGORITHMS = registry.names("algorithm")
 SYNCHRONOUS = [name for name in ALGORITHMS if registry.find("algorithm", name).pace == "synchronous"]
 Small = Callable[..., RunConfig]
-
-
-class PowerCut(Exception):
-    """Ends a run in the middle."""
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -34,7 +34,8 @@ def test_it_is_described_and_its_parameters_have_defaults(name: str) -> None:
     assert algorithm.name == name
     assert registry.describe("algorithm", name)
     algorithm.params()
-    assert "(1)" in (__import__(algorithm.server.__module__, fromlist=["x"]).__doc__ or ""), "equations belong there"
+    text = import_module(algorithm.server.__module__).__doc__ or ""
+    assert re.search(r"\(\d+\)[^\n]*(=|<-)", text), "numbered equations belong into the module's docstring"
 
 
 SETTINGS = {
@@ -42,6 +43,7 @@ SETTINGS = {
     "half of the clients": ["participation=0.5"],
     "stale results": ["pace=window", "stragglers=periodic", "stragglers.count=3"],
     "batches in order": ["batches=in-order", "local-steps=3"],
+    "batch normalization": ["model=cnn-bn", "local-steps=2"],
     "dropouts": ["pace=buffered", "stragglers=speed", "stragglers.dropout=0.3"],
 }
 
@@ -51,27 +53,27 @@ SETTINGS = {
 def test_it_resumes_as_if_it_had_never_stopped(
     name: str, setting: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A copy of the run folder, as it is right after the checkpoint of step 3, is what a killed run would leave behind."""
+    whole, copy = tmp_path / "whole", tmp_path / "copy"
     config = small(f"algorithm={name}", "rounds=6", *SETTINGS[setting])
-    launch(config.replace(out=str(tmp_path / "whole")), "inline")
-
     save = checkpoints.save
 
-    def save_then_stop(folder: Path, point: Any) -> None:
+    def save_and_copy(folder: Path, point: Any) -> None:
         save(folder, point)
         if point.step == 3:
-            raise PowerCut
+            shutil.copytree(whole, copy)
 
-    monkeypatch.setattr(checkpoints, "save", save_then_stop)
-    with pytest.raises(PowerCut):
-        launch(config.replace(out=str(tmp_path / "cut")), "inline")
+    monkeypatch.setattr(checkpoints, "save", save_and_copy)
+    launch(config.replace(out=str(whole)), "inline")
     monkeypatch.setattr(checkpoints, "save", save)
-    launch(config.replace(out=str(tmp_path / "cut"), resume=True), "inline")
+    launch(config.replace(out=str(copy), resume=True), "inline")
 
-    whole, resumed = read_summary(tmp_path / "whole"), read_summary(tmp_path / "cut")
-    for summary in (whole, resumed):
+    expected, resumed = read_summary(whole), read_summary(copy)
+    for summary in (expected, resumed):
         del summary["seconds"]
-    assert resumed == whole
-    assert what_happened(tmp_path / "cut") == what_happened(tmp_path / "whole")
+    assert resumed == expected
+    assert read_manifest(copy)["resumed"] == [3]
+    assert reproducible_events(copy) == reproducible_events(whole)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -101,10 +103,9 @@ def test_flowers_own_loop_gives_the_same_model(name: str, small: Small, tmp_path
 
     grid = InlineGrid(config)
     strategy = server_app.build(config)
-    start = ArrayRecord({"model": wire.encode(roll_call(grid, config).theta)})
-    result = Strategy.start(strategy, grid, start, num_rounds=3)
+    result = Strategy.start(strategy, grid, to_record(roll_call(grid, config).initial), num_rounds=3)
 
-    sha256 = fingerprint(checkpoints.arrays_of([strategy.state, grid.memories()]))
+    sha256 = fingerprint(checkpoints.arrays_of([strategy.state, grid.client_states()]))
     summary = read_summary(tmp_path / "ours")
     assert sha256 == summary["weights_sha256"]
     personal = result.evaluate_metrics_clientapp[3]["personal"]
@@ -121,6 +122,6 @@ def test_another_seed_is_another_run(name: str, small: Small, finished: Callable
 def test_start_accepts_an_initial_model(name: str, small: Small) -> None:
     config = small(f"algorithm={name}", "rounds=1")
     grid = InlineGrid(config)
-    theta = np.zeros_like(roll_call(grid, config).theta)
-    result = server_app.build(config).start(grid, ArrayRecord({"model": wire.encode(theta)}), num_rounds=1)
+    zeros = Weights(np.zeros_like(roll_call(grid, config).initial.parameters))
+    result = server_app.build(config).start(grid, to_record(zeros), num_rounds=1)
     assert set(result.evaluate_metrics_clientapp) == {0, 1}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.hosts import Host
-from deploy.inventory import Inventory, Machine, Server
+from fedsim.deploy.hosts import Host
+from fedsim.deploy.inventory import Inventory, Machine, Server
 from fedsim.errors import FedsimError
 
 
@@ -44,7 +44,7 @@ def test_another_command_carries_the_words(tmp_path: Path) -> None:
 
 def test_ssh_gets_one_line_that_a_shell_reads_back() -> None:
     there = host(Path("/srv"), ssh="-p 2222 fed@ward")
-    *front, line = there.command(["echo", "a b"], inside=False)
+    *front, line = there.command(["echo", "a b"], in_home=False)
     assert front[0] == "ssh"
     assert front[-3:] == ["-p", "2222", "fed@ward"]
     assert line == "echo 'a b'"
@@ -60,7 +60,7 @@ def test_failures_name_the_machine_and_the_reason(tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match="Set `python` of ward"):
         there.run("no-such-python", "-c", "1")
     with pytest.raises(FedsimError, match="ward: No such file"):
-        host(tmp_path, via="no-such-carrier").run("true", inside=False)
+        host(tmp_path, via="no-such-carrier").run("true", in_home=False)
 
 
 def test_lines_come_while_the_command_runs(tmp_path: Path) -> None:

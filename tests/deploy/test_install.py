@@ -1,9 +1,9 @@
-"""A wheel of this fedsim, for machines that lack it."""
+"""A wheel of this fedsim, to be installed on other machines."""
 
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
-from deploy.install import build_wheel
+from fedsim.deploy.install import build_wheel
 
 
 def test_two_wheels_can_be_built_at_once() -> None:
@@ -11,4 +11,4 @@ def test_two_wheels_can_be_built_at_once() -> None:
     with ThreadPoolExecutor(2) as pool:
         one, two = [set(zipfile.ZipFile(wheel).namelist()) for wheel in pool.map(lambda _: build_wheel(), range(2))]
     assert one == two
-    assert {"fedsim/cli.py", "fedsim/presets/spfl-table1.toml", "deploy/render/templates/Dockerfile"} <= one
+    assert {"fedsim/cli.py", "fedsim/presets/spfl-table1.toml", "fedsim/deploy/render/templates/Dockerfile"} <= one

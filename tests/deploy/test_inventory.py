@@ -1,10 +1,10 @@
-"""The inventory: what it says, and what it refuses."""
+"""The inventory: what is read from it, and what is refused."""
 
 from pathlib import Path
 
 import pytest
 
-from deploy.inventory import Inventory, read, template
+from fedsim.deploy.inventory import Inventory, read, template
 from fedsim.errors import ConfigError
 
 TWO = '[[node]]\nname = "a"\n[[node]]\nname = "b"\nport = 9095\n'
@@ -23,7 +23,7 @@ def test_the_template_is_a_valid_federation_of_this_machine(tmp_path: Path) -> N
     assert not found.server.remote
 
 
-def test_a_node_tells_its_clientapp_who_it_is(tmp_path: Path) -> None:
+def test_the_node_config_of_a_node(tmp_path: Path) -> None:
     text = TWO + 'data = "/data/b.npz"\ndevice = "cuda:1"\nconfig = { ward = "north" }\n'
     found = inventory(tmp_path, text)
     assert found.node_config(found.nodes[0]) == {
@@ -61,6 +61,8 @@ def test_homes_lie_beside_the_file_or_below_the_login_folder(tmp_path: Path) -> 
         ('[[node]]\nname = "a"\n[[node]]\nname = "a"\nport = 1\n', "the same name, a"),
         ('[[node]]\nname = "a"\n[[node]]\nname = "b"\n', "the same machine and port"),
         ('[server]\nfleet-port = 9094\n[[node]]\nname = "a"\n', "the same machine and port, this machine, 9094"),
+        (TWO.replace("9095", "95000"), "node.port must be at least 1 and at most 65535, not 95000"),
+        ("[server]\ncontrol-port = 0\n", "server.control-port must be at least 1 and at most 65535, not 0"),
         (TWO.replace('"b"', '"b"\npartition-id = 0'), "the same partition-id, 0"),
         (TWO.replace('"b"', '"b"\npartition-id = 7'), "0 to 1 are needed"),
         (TWO.replace('"b"', '"b"\nhome = "/x"') + '[server]\nhome = "/x"\n', "the same machine and home"),
@@ -68,7 +70,7 @@ def test_homes_lie_beside_the_file_or_below_the_login_folder(tmp_path: Path) -> 
         (TWO + "config = { partition-id = 1 }\n", "beside config"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_inventory_is_refused(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         inventory(tmp_path, text)
 

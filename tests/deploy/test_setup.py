@@ -1,4 +1,4 @@
-"""Certificates and keys: made once, kept, renewed when asked; private ones private."""
+"""`fedsim deploy init`: certificates and keys are created once, kept, and renewed on request."""
 
 import ssl
 import subprocess
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy import pki
-from deploy.inventory import read
-from deploy.setup import init
+from fedsim.deploy import pki
+from fedsim.deploy.inventory import read
+from fedsim.deploy.setup import init
 from fedsim.errors import ConfigError, FedsimError
 
 
@@ -33,12 +33,12 @@ def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
 def test_private_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     make(tmp_path)
     private = list((tmp_path / "secrets").rglob("*.key"))
-    assert len(private) == 4  # authority, server, two nodes
+    assert len(private) == 4  # CA, server, two nodes
     assert {p.stat().st_mode & 0o777 for p in private} == {0o600}
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
 
 
-def test_nothing_secret_is_said(tmp_path: Path) -> None:
+def test_messages_contain_no_secret(tmp_path: Path) -> None:
     told = "\n".join(make(tmp_path))
     for key in (tmp_path / "secrets").rglob("*.key"):
         body = key.read_text().splitlines()[1]
@@ -47,7 +47,7 @@ def test_nothing_secret_is_said(tmp_path: Path) -> None:
 
 def test_the_certificate_serves_the_server_under_its_names(tmp_path: Path) -> None:
     make(tmp_path, host="fl.example.org")
-    names = pki.names_of(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
+    names = pki.valid_names(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
     assert {"fl.example.org", "localhost", "127.0.0.1"} <= set(names)
     verify = ["openssl", "verify", "-CAfile", str(tmp_path / "secrets" / pki.CA), "-verify_hostname", "fl.example.org"]
     subprocess.run([*verify, str(tmp_path / "secrets" / pki.SERVER)], check=True, capture_output=True)
@@ -56,17 +56,17 @@ def test_the_certificate_serves_the_server_under_its_names(tmp_path: Path) -> No
     )
 
 
-def test_a_new_address_gets_a_new_certificate_of_the_same_authority(tmp_path: Path) -> None:
+def test_a_new_address_gets_a_new_certificate_of_the_same_ca(tmp_path: Path) -> None:
     make(tmp_path)
-    authority = (tmp_path / "secrets" / pki.CA).read_bytes()
+    ca = (tmp_path / "secrets" / pki.CA).read_bytes()
     file = tmp_path / "federation.toml"
     file.write_text(file.read_text().replace('host = "127.0.0.1"', 'host = "198.51.100.7"', 1))
     assert make(tmp_path) == ["renewed the server's certificate for 198.51.100.7"]
-    assert "198.51.100.7" in pki.names_of(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
-    assert (tmp_path / "secrets" / pki.CA).read_bytes() == authority
+    assert "198.51.100.7" in pki.valid_names(pki.read_certificate(tmp_path / "secrets" / pki.SERVER))
+    assert (tmp_path / "secrets" / pki.CA).read_bytes() == ca
 
 
-def test_rotation_renews_everything_but_the_authority(tmp_path: Path) -> None:
+def test_rotation_renews_everything_but_the_ca(tmp_path: Path) -> None:
     make(tmp_path)
     before = content(tmp_path / "secrets")
     make(tmp_path, rotate=True)
@@ -75,17 +75,17 @@ def test_rotation_renews_everything_but_the_authority(tmp_path: Path) -> None:
     assert changed == set(after) - {"ca.crt", "ca.key", ".gitignore"}
 
 
-def test_a_node_more_and_a_node_less(tmp_path: Path) -> None:
+def test_nodes_are_added_and_removed(tmp_path: Path) -> None:
     make(tmp_path)
     before = content(tmp_path / "secrets")
-    assert any("made the key of ward-3" in line for line in make(tmp_path, add=["ward-3"]))
+    assert any("created the key of ward-3" in line for line in make(tmp_path, add=["ward-3"]))
     assert make(tmp_path, add=["ward-3"]) == [f"node ward-3 is in {tmp_path / 'federation.toml'} already"]
     assert [n.name for n in read(tmp_path / "federation.toml").nodes] == ["node-0", "node-1", "ward-3"]
     after = content(tmp_path / "secrets")
     assert {name: after[name] for name in before} == before
     file = tmp_path / "federation.toml"
     file.write_text(file.read_text()[: file.read_text().rindex("[[node]]")])
-    assert make(tmp_path) == ["removed the key of ward-3, which is no node any more"]
+    assert make(tmp_path) == ["removed the key of ward-3, which is no longer a node"]
     assert not (tmp_path / "secrets" / "nodes" / "ward-3.key").exists()
 
 
@@ -94,9 +94,9 @@ def test_an_impossible_name_is_refused(tmp_path: Path) -> None:
         make(tmp_path, add=["Ward 3"])
 
 
-def test_an_expired_certificate_can_be_made_and_is_told_apart(tmp_path: Path) -> None:
+def test_openssl_refuses_an_expired_certificate(tmp_path: Path) -> None:
     make(tmp_path)
-    pki.issue_server(tmp_path / "secrets", ["127.0.0.1"], timedelta(days=-1))
+    pki.issue_server_certificate(tmp_path / "secrets", ["127.0.0.1"], timedelta(days=-1))
     verify = [
         "openssl",
         "verify",
@@ -108,7 +108,7 @@ def test_an_expired_certificate_can_be_made_and_is_told_apart(tmp_path: Path) ->
 
 
 def test_a_key_and_its_public_half_must_belong_together(tmp_path: Path) -> None:
-    """As when an old key was put back from a backup: the server would let nobody in."""
+    """As when an old key was restored from a backup: the server would refuse the node."""
     make(tmp_path)
     secrets = tmp_path / "secrets"
     pki.check_complete(secrets, ["node-0", "node-1"])
@@ -118,7 +118,7 @@ def test_a_key_and_its_public_half_must_belong_together(tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match=r"node-1\.pub does not belong to .*node-1\.key: remove the key and run"):
         pki.check_complete(secrets, ["node-0", "node-1"])
     pki.node_key(secrets, "node-1").write_text("no key")
-    with pytest.raises(FedsimError, match=r"node-1\.key is no key of a node"):
+    with pytest.raises(FedsimError, match=r"node-1\.key is not the key of a node"):
         pki.check_complete(secrets, ["node-0", "node-1"])
     pki.node_key(secrets, "node-1").unlink()
     make(tmp_path)

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from clients.task import TorchTask
+from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError
 from fedsim.files import read_npz
-from fedsim.matrices import matrix_files
-from fedsim.record import read_events
+from fedsim.partitions.client_data import client_data
 from fedsim.report.relations import groups_by_data, inside_and_outside
-from fedsim.report.runs import Run
+from fedsim.report.runs import RunResult
+from fedsim.results.matrices import matrix_files
+from fedsim.results.record import read_events
+from fedsim.schedule import Schedule
 from fedsim.similarity import off_diagonal, squared_distances
-from partitions.silo import client_data
-from strategies.attention import ATTENTIONS
-from strategies.fedamp import FedAMP, convex
-from strategies.heurfedamp import softmax_rows
-from strategies.schedule import Schedule
+from fedsim.strategies.attention import ATTENTIONS
+from fedsim.strategies.fedamp import FedAMP, convex
+from fedsim.strategies.heurfedamp import softmax_rows
 from tests.quadratics import Federation
 
 Small = Callable[..., RunConfig]
@@ -31,9 +31,9 @@ Finished = Callable[..., dict[str, Any]]
 PAIRS = np.array([[0, 0], [0, 0], [5, 5], [5, 5]], np.float32)
 
 
-def mixed(name: str, models: Any, heard: Any = (), **params: Any) -> Any:
+def mixed(name: str, models: Any, cohort: Any = (), **params: Any) -> Any:
     """xi, and the state, when the clients have these models: one step of length 1 leads each to its own b."""
-    state = Federation(name, np.ones(models.shape), models, steps=1, lr=1.0, **params).round(*heard)
+    state = Federation(name, np.ones(models.shape), models, local_steps=1, lr=1.0, **params).round(*cohort)
     return state.xi, state
 
 
@@ -75,7 +75,7 @@ def test_rows_are_convex_and_do_not_depend_on_the_scale_of_the_models(attention:
 
 
 def test_each_client_has_the_step_that_gives_others_their_share() -> None:
-    """Clients 0, 1 are near each other, 2, 3 ten times as far: both pairs listen to each other alike."""
+    """Clients 0, 1 are near each other, 2, 3 ten times as far: both pairs have the same weights."""
     models = np.array([[0.0], [1.0], [40.0], [50.0]], np.float32)
     xi, state = mixed("fedamp", models, share=0.6, lam="2")
     wide = models.astype(np.float64)
@@ -86,14 +86,14 @@ def test_each_client_has_the_step_that_gives_others_their_share() -> None:
     np.testing.assert_allclose(state.pull, 2 / (0.6 / slopes.sum(axis=1)))  # lambda over each one's step
 
 
-def test_nobody_near_means_nobody_heard() -> None:
+def test_a_model_far_from_all_others_is_not_mixed() -> None:
     xi, _ = mixed("fedamp", np.array([[0.0], [1.0], [100.0]], np.float32), attention="mcp", sigma="1")
     np.testing.assert_allclose(xi, [[0.1, 0.9, 0], [0.9, 0.1, 0], [0, 0, 1]], atol=1e-12)
 
 
 def test_the_scale_follows_the_models_or_stays_that_of_the_first_time() -> None:
     for sigma, kept in (("auto", False), ("first", True)):
-        federation = Federation("fedamp", np.ones((4, 2)), PAIRS, steps=1, lr=0.5, sigma=sigma, sharpness=1.0)
+        federation = Federation("fedamp", np.ones((4, 2)), PAIRS, local_steps=1, lr=0.5, sigma=sigma, sharpness=1.0)
         first = federation.round().sigma
         assert first == pytest.approx(np.median(off_diagonal(squared_distances(federation.state.models))))
         assert (federation.round().sigma == first) == kept
@@ -105,7 +105,7 @@ def test_equal_models_and_two_clients_have_a_scale_too() -> None:
         np.testing.assert_allclose(off_diagonal(xi), 0.9 / (len(models) - 1))
 
 
-def test_too_large_a_step_is_scaled_down_and_told() -> None:
+def test_too_large_a_step_is_scaled_down_with_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"fedamp\.alpha is so large"):
         xi, _ = mixed("fedamp", PAIRS, sigma="1", alpha="1e4", min_self=0.2)
     np.testing.assert_allclose(np.diagonal(xi), 0.2)
@@ -150,12 +150,12 @@ def test_cosines_of_models_from_one_start_need_the_scale_free_sigma() -> None:
 
 
 @pytest.mark.parametrize("name", ["fedamp", "heurfedamp"])
-def test_absentees_keep_their_last_model_and_newcomers_start_plainly(name: str) -> None:
-    xi, state = mixed(name, PAIRS + 1, heard=[0, 2])
+def test_absent_clients_keep_their_last_model_and_new_ones_get_the_initial_one(name: str) -> None:
+    xi, state = mixed(name, PAIRS + 1, cohort=[0, 2])
     assert np.array_equal(xi[[1, 3]], np.eye(4)[[1, 3]])
     assert not xi[0, [1, 3]].any()
     assert not state.clouds[[1, 3]].any()
-    federation = Federation(name, np.ones((4, 2)), PAIRS + 1, steps=1, lr=1.0)
+    federation = Federation(name, np.ones((4, 2)), PAIRS + 1, local_steps=1, lr=1.0)
     federation.round()
     before = federation.state.models.copy()
     federation.tasks[0].b[:] = 9
@@ -165,17 +165,29 @@ def test_absentees_keep_their_last_model_and_newcomers_start_plainly(name: str) 
 
 
 def test_the_first_round_is_plain_and_the_theorems_rule_gives_the_pull_after_it() -> None:
-    federation = Federation("fedamp", np.ones((4, 2)), PAIRS, steps=1, lr=0.1, lam="0.02", alpha="theorem", sigma="1")
-    assert federation.server.instruct(federation.state, 0).numbers == {"proximal": 0.0}
+    federation = Federation(
+        "fedamp", np.ones((4, 2)), PAIRS, local_steps=1, lr=0.1, lam="0.02", alpha="theorem", sigma="1"
+    )
+    assert federation.server.instruct(federation.state, 0, train=True).numbers == {"proximal": 0.0}
     federation.round()
     # alpha = lambda / sqrt(K), so lambda / alpha = sqrt(K), here of 20 rounds
-    assert federation.server.instruct(federation.state, 0).numbers["proximal"] == pytest.approx(20**0.5)
+    assert federation.server.instruct(federation.state, 0, train=True).numbers["proximal"] == pytest.approx(20**0.5)
+
+
+def test_the_theorems_step_follows_a_schedule_of_lambda() -> None:
+    federation = Federation(
+        "fedamp", np.ones((4, 2)), PAIRS, local_steps=1, lr=0.1, lam="0.02:0.5:2", alpha="theorem", sigma="1e9"
+    )
+    for lam in (0.02, 0.02, 0.01, 0.01, 0.005):
+        # with a huge scale A' is 1/sigma everywhere: xi_ij = alpha / sigma
+        assert off_diagonal(federation.round().xi) * 1e9 == pytest.approx(lam / 20**0.5, rel=1e-4)
+        np.testing.assert_allclose(federation.state.pull, 20**0.5)  # lambda / alpha
 
 
 def test_own_start_and_cloud_start_differ_and_both_are_proximal() -> None:
     ends = {}
     for start in ("own", "cloud"):
-        federation = Federation("fedamp", np.ones((4, 2)), PAIRS, steps=1, lr=0.1, pull=2.0, start=start)
+        federation = Federation("fedamp", np.ones((4, 2)), PAIRS, local_steps=1, lr=0.1, pull=2.0, start=start)
         state = federation.round()
         cloud, own = state.clouds[0].copy(), state.models[0].copy()
         begin = own if start == "own" else cloud
@@ -209,12 +221,12 @@ def test_it_is_neither_local_training_nor_fedavg(name: str, small: Small, finish
     ],
     ids=["fedamp", "heurfedamp", "one step size at the scale of the median"],
 )
-def test_clients_listen_to_their_own_group(
+def test_weights_are_largest_inside_a_group(
     keys: list[str], stays: bool, small: Small, finished: Finished, tmp_path: Path
 ) -> None:
     """Five groups by their dominating digits: twice the weight inside, with the scales that are not set by hand."""
     finished(small("partition=practical", "clients=15", "rounds=6", "local-epochs=3", "lr=0.1", "batch-size=16", *keys))
-    groups = groups_by_data(Run.load(tmp_path / "run"))
+    groups = groups_by_data(RunResult.load(tmp_path / "run"))
     assert groups == [group for group in range(5) for _ in range(3)]
     weights = [inside_and_outside(read_npz(path)["xi"], groups) for path in matrix_files(tmp_path / "run").values()]
     assert len(weights) == 6
@@ -261,16 +273,16 @@ def test_schedules() -> None:
             Schedule.parse("k", wrong, ("auto",))
 
 
-def test_what_cannot_be_is_refused(small: Small) -> None:
+def test_invalid_parameters_are_refused(small: Small) -> None:
     for pairs, words in (
         (["fedamp.alpha=theorem"], "set fedamp.lam to a number"),
         (["fedamp.attention=flat"], "exponential"),
         (["fedamp.sigma=nearest"], "Choices: auto, first, a number above 0"),
-        (["fedamp.sharpness=0"], "fedamp.sharpness"),
-        (["fedamp.share=1.5"], "fedamp.share must be from 0 to 1"),
-        (["heurfedamp.self-weight=2"], "heurfedamp.self-weight must be from 0 to 1"),
-        (["scaffold.option=3"], "scaffold.option must be 1 or 2"),
-        (["apfl.alpha=-1"], "apfl.alpha must be from 0 to 1"),
+        (["fedamp.sharpness=0"], "fedamp.sharpness must be above 0, not 0"),
+        (["fedamp.share=1.5"], "fedamp.share must be above 0 and at most 1, not 1.5"),
+        (["heurfedamp.self-weight=2"], "heurfedamp.self-weight must be at least 0 and at most 1, not 2"),
+        (["scaffold.option=3"], "unknown scaffold.option '3'. Choices: 1, 2"),
+        (["apfl.alpha=-1"], "apfl.alpha must be at least 0 and at most 1, not -1"),
     ):
         with pytest.raises(ConfigError, match=words):
             small(*pairs)

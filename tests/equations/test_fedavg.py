@@ -7,35 +7,37 @@ from typing import Any
 import numpy as np
 import torch
 
-from clients.models import CNN
-from clients.task import TorchTask, flatten
+from fedsim.clients.models import CNN
+from fedsim.clients.task import TorchTask
+from fedsim.clients.training import flatten
 from fedsim.config import RunConfig
-from fedsim.fleet import Client, Fleet
+from fedsim.layout import Layout, Tensor
+from fedsim.partitions.client_data import client_data
 from fedsim.payload import Arrival, Uplink
 from fedsim.rng import stream
-from fedsim.vector import Layout, Tensor
-from partitions.silo import client_data
-from strategies.fedavg import FEDAVG
+from fedsim.server.fleet import Client, Fleet
+from fedsim.strategies.fedavg import FEDAVG
+from fedsim.weights import Weights
 
 
 def arrival(client: int, examples: int, delta: list[float], buffers: list[float]) -> Arrival:
-    vectors = {"delta": np.array(delta, np.float32), "buffers": np.array(buffers, np.float32)}
-    return Arrival(client, 0, Uplink(vectors, examples), 0.0, 1.0)
+    update = Weights(np.array(delta, np.float32), np.array(buffers, np.float32))
+    return Arrival(client, 0, Uplink(examples, {"delta": update}), 0.0, 1.0)
 
 
 def test_two_clients_by_hand() -> None:
     layout = Layout((Tensor("w", (2,), "head"),), (Tensor("mean", (1,), "norm"),))
     clients = [Client(i, i, 1, 1, (1,)) for i in range(2)]
-    fleet = Fleet(clients, layout, np.array([1, 1], np.float32), np.array([0], np.float32))
+    fleet = Fleet(clients, layout, Weights(np.array([1, 1], np.float32), np.array([0], np.float32)))
     strategy = FEDAVG.server(FEDAVG.params(), RunConfig())
-    strategy.enlist(fleet)
+    strategy.attach(fleet)
     state = strategy.update(
-        strategy.init(fleet.theta, fleet), [arrival(0, 30, [4, 0], [8]), arrival(1, 10, [0, 8], [0])]
+        strategy.init(fleet.initial, fleet), [arrival(0, 30, [4, 0], [8]), arrival(1, 10, [0, 8], [0])]
     )
     # models [5, 1] and [1, 9] with weights 3/4 and 1/4
-    assert state.theta.tolist() == [4, 3]
-    assert state.buffers.tolist() == [6]
-    assert fleet.theta.tolist() == [1, 1]
+    assert state.model.parameters.tolist() == [4, 3]
+    assert state.model.buffers.tolist() == [6]
+    assert fleet.initial.parameters.tolist() == [1, 1]
 
 
 def test_one_client_is_centralized_sgd_step_for_step(small: Callable[..., RunConfig]) -> None:
@@ -45,7 +47,7 @@ def test_one_client_is_centralized_sgd_step_for_step(small: Callable[..., RunCon
     task = TorchTask(config, data, data.classes)
     federated = [task.initial()]
     for step in range(config.rounds):
-        federated.append(task.fit(federated[-1], stream(config.seed, 0, step, 0, "train")).model)
+        federated.append(task.fit(federated[-1], stream(config.seed, 0, step, 0, "train")).weights)
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(config.seed, "model").integers(2**63)))
@@ -60,7 +62,7 @@ def test_one_client_is_centralized_sgd_step_for_step(small: Callable[..., RunCon
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
             optimizer.step()
-        np.testing.assert_allclose(federated[step + 1], flatten(model.parameters()), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(federated[step + 1].parameters, flatten(model.parameters()), rtol=1e-5, atol=1e-6)
 
 
 def test_a_run_with_one_client_ends_at_that_model(
@@ -72,7 +74,7 @@ def test_a_run_with_one_client_ends_at_that_model(
     task = TorchTask(config, data, data.classes)
     model = task.initial()
     for step in range(config.rounds):
-        model = task.fit(model, stream(config.seed, 0, step, 0, "train")).model
+        model = task.fit(model, stream(config.seed, 0, step, 0, "train")).weights
     with np.load(tmp_path / "run" / "model.npz") as saved:
         got = np.concatenate([saved[t.name].reshape(-1) for t in task.layout.parameters])
-    np.testing.assert_allclose(got, model, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(got, model.parameters, rtol=1e-5, atol=1e-7)

@@ -1,4 +1,4 @@
-"""FedProx: a transcription on quadratics, its limit, and its fine-tuned sister."""
+"""FedProx: a transcription on quadratics, its limit, and its fine-tuned variant."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.config import RunConfig
-from tests.quadratics import Federation
+from tests.quadratics import Federation, sizes
 
 A = np.array([[1.0, 4.0], [3.0, 0.2]])
 B = np.array([[2.0, -1.0], [-3.0, 5.0]])
@@ -23,16 +23,16 @@ def transcription(mu: float, rounds: int, steps: int, lr: float) -> Any:
             for _ in range(steps):
                 x = x - lr * (a * (x - b) + mu * (x - w))
             models.append(x)
-        w = np.mean(models, axis=0)
+        w = np.average(models, axis=0, weights=sizes(2))
     return w
 
 
 def test_it_is_the_papers_algorithm() -> None:
     for mu in (0.0, 0.3, 2.0):
-        federation = Federation("fedprox", A, B, steps=6, lr=0.1, mu=mu)
+        federation = Federation("fedprox", A, B, local_steps=6, lr=0.1, mu=mu)
         for _ in range(5):
             state = federation.round()
-        np.testing.assert_allclose(state.theta, transcription(mu, 5, 6, 0.1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(state.model.parameters, transcription(mu, 5, 6, 0.1), rtol=1e-5, atol=1e-6)
 
 
 def test_the_anchor_counts_and_without_it_is_fedavg(small: Small, finished: Finished) -> None:
@@ -43,7 +43,7 @@ def test_the_anchor_counts_and_without_it_is_fedavg(small: Small, finished: Fini
     assert held["weights_sha256"] != plain["weights_sha256"]
 
 
-def test_fine_tuning_leaves_the_federation_alone(small: Small, finished: Finished) -> None:
+def test_fine_tuning_does_not_change_the_global_model(small: Small, finished: Finished) -> None:
     plain = finished(small("algorithm=fedprox", "fedprox.mu=0.5"), name="plain")
     tuned = finished(small("algorithm=fedprox-ft", "fedprox-ft.mu=0.5", "fedprox-ft.epochs=3"), name="tuned")
     assert tuned["weights_sha256"] == plain["weights_sha256"]

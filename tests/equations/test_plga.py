@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.config import RunConfig
-from fedsim.vector import Layout, Tensor
-from strategies.lga import sigmoid
-from tests.equations.halves import LAYOUT, arrival, server, vec
-
-SMALL = Layout((Tensor("base.w", (2,), "base"), Tensor("head.w", (1,), "head")))
+from fedsim.strategies.lga import sigmoid
+from fedsim.weights import Weights
+from tests.equations.halves import LAYOUT, SMALL, arrival, server, started, vec
 
 
 def test_weights_by_hand() -> None:
@@ -24,7 +22,7 @@ def test_weights_by_hand() -> None:
 def stale_by_two(name: str, **params: object) -> tuple[Any, Any]:
     """Client 0 works on W[0] = 0 while client 1 makes W[1] = (1, 0, 2) and W[2] = (2, 0, 2); then it arrives."""
     strategy = server(name, [10, 10], SMALL, **params)
-    state = strategy.init(vec(0, 0, 0), strategy.fleet)
+    state = started(strategy, 0, 0, 0)
     strategy.fleet.busy[0] = 0
     state = strategy.update(state, [arrival(1, 10, 0, delta=vec(1, 0, 2))])
     state = strategy.update(state, [arrival(1, 10, 1, delta=vec(1, 0, 0))])
@@ -36,28 +34,28 @@ def stale_by_two(name: str, **params: object) -> tuple[Any, Any]:
 def test_a_leap_by_hand() -> None:
     # base: S = 1, St = 0.5; head: S = -1. W[2] - W[1] = (1, 0, 0), so the leap is (0.5 * 1 + 1, 0, -1) from W[2]
     _, state = stale_by_two("lga")
-    assert state.theta == pytest.approx([3.5, 0, 1])
+    assert state.model.parameters == pytest.approx([3.5, 0, 1])
     assert state.history == {}
-    assert stale_by_two("lga", equation="10")[1].theta == pytest.approx([1.5, 0, -1])
-    assert stale_by_two("lga", weight="raw")[1].theta == pytest.approx([4, 0, 1])
-    assert stale_by_two("lga", leap_scale=3.0)[1].theta == pytest.approx([4.5, 0, 1])
+    assert stale_by_two("lga", equation="10")[1].model.parameters == pytest.approx([1.5, 0, -1])
+    assert stale_by_two("lga", weight="raw")[1].model.parameters == pytest.approx([4, 0, 1])
+    assert stale_by_two("lga", leap_scale=3.0)[1].model.parameters == pytest.approx([4.5, 0, 1])
 
 
 def test_a_personalized_straggler_by_hand() -> None:
     strategy, state = stale_by_two("plga")
-    assert state.theta == pytest.approx([3.5, 0, 1])
+    assert state.model.parameters == pytest.approx([3.5, 0, 1])
     # 0.5 * 3.5 + 0.5 * 2; 0; 0.8808 * 1 + 0.1192 * 2
     assert state.personal[0] == pytest.approx([2.75, 0, 1.1192], abs=1e-4)
-    down = strategy.instruct(state, 0)
-    assert np.array_equal(down.vectors["model"], state.theta)
-    assert np.array_equal(down.vectors["personal"], state.personal[0])
+    down = strategy.instruct(state, 0, train=False)
+    assert np.array_equal(down.model.parameters, state.model.parameters)
+    assert np.array_equal(down.weights["personal"].parameters, state.personal[0])
 
 
 def test_a_fresh_client_is_personalized_with_the_next_global_model() -> None:
     strategy = server("plga", [10, 30], SMALL)
-    state = strategy.init(vec(1, 1, 1), strategy.fleet)
+    state = started(strategy, 1, 1, 1)
     state = strategy.update(state, [arrival(0, 10, delta=vec(4, 0, 4)), arrival(1, 30, delta=vec(4, 0, -4))])
-    assert state.theta.tolist() == [5, 1, -1]  # moved by (4, 0, -2)
+    assert state.model.parameters.tolist() == [5, 1, -1]  # moved by (4, 0, -2)
     # client 0, base: S = 1, both agree on 4; head: S = -1: 1 + 0.8808 * 4 - 0.1192 * 2
     assert state.personal[0] == pytest.approx([5, 1, 1 + 0.8808 * 4 - 0.1192 * 2], abs=1e-3)
     assert state.personal[1] == pytest.approx([5, 1, 1 - 0.5 * 4 - 0.5 * 2])
@@ -83,25 +81,25 @@ def test_against_the_transcription(equation: int, granularity: str, late: int) -
     rng, sizes = np.random.default_rng(late), [10, 20, 30]
     strategy = server("plga", sizes, equation=str(equation), stages=granularity)
     stages = [slice(0, 3), slice(3, 5)] if granularity == "stage" else list(LAYOUT.slices.values())
-    state = strategy.init(rng.normal(size=5).astype(np.float32), strategy.fleet)
+    state = strategy.init(Weights(rng.normal(size=5).astype(np.float32)), strategy.fleet)
     strategy.fleet.busy[0] = 0
-    W = [state.theta.astype(float)]
+    W = [state.model.parameters.astype(float)]
     for r in range(late):
         deltas = rng.normal(size=(2, 5)).astype(np.float32)
         state = strategy.update(state, [arrival(i, sizes[i], r, delta=deltas[i - 1]) for i in (1, 2)])
-        W.append(state.theta.astype(float))
+        W.append(state.model.parameters.astype(float))
     del strategy.fleet.busy[0]
     own, other = rng.normal(size=(2, 5)).astype(np.float32)
     state = strategy.update(state, [arrival(0, 10, 0, late, delta=own), arrival(1, 20, late, delta=other)])
     leapt, personal = transcribed(W, 0, late, own.astype(float), equation, stages)
     expected = (10 * leapt + 20 * (W[late] + other)) / 30
-    np.testing.assert_allclose(state.theta, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(state.model.parameters, expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(state.personal[0], personal, rtol=1e-6, atol=1e-6)
 
 
 def test_one_round_late_is_the_update_moved_to_the_present_exactly() -> None:
     strategy = server("lga", [10, 10], SMALL)
-    state = strategy.init(vec(0, 0, 0), strategy.fleet)
+    state = started(strategy, 0, 0, 0)
     strategy.fleet.busy[0] = 0
     state = strategy.update(state, [arrival(1, 10, 0, delta=vec(0.1, 0.2, 0.3))])
     del strategy.fleet.busy[0]
@@ -112,7 +110,7 @@ def test_one_round_late_is_the_update_moved_to_the_present_exactly() -> None:
 def test_a_straggler_that_did_not_move_is_given_the_global_model() -> None:
     """w_k^r = W[r], so w_kp = W[r]; and a zero update has no direction: S = 0."""
     strategy = server("plga", [10, 10], SMALL)
-    state = strategy.init(vec(0, 0, 0), strategy.fleet)
+    state = started(strategy, 0, 0, 0)
     strategy.fleet.busy[0] = 0
     state = strategy.update(state, [arrival(1, 10, 0, delta=vec(1, 2, 3))])
     del strategy.fleet.busy[0]
@@ -130,7 +128,7 @@ def test_the_order_of_the_clients_does_not_matter(count: int, seed: int) -> None
 
     def outcome(order: Any) -> tuple[Any, Any]:
         strategy = server("plga", sizes[order].tolist())
-        late, state = int(np.flatnonzero(order == 0)[0]), strategy.init(vec(0, 0, 0, 0, 0), strategy.fleet)
+        late, state = int(np.flatnonzero(order == 0)[0]), started(strategy, 0, 0, 0, 0, 0)
         strategy.fleet.busy[late] = 0
         for t in range(3):
             fresh = [arrival(i, int(sizes[j]), t, delta=deltas[t, j]) for i, j in enumerate(order) if j or t == 2]
@@ -138,7 +136,7 @@ def test_the_order_of_the_clients_does_not_matter(count: int, seed: int) -> None
                 del strategy.fleet.busy[late]
                 fresh[late] = arrival(late, int(sizes[0]), 0, 2, delta=deltas[2, 0])
             state = strategy.update(state, fresh)
-        return state.theta, state.personal
+        return state.model.parameters, state.personal
 
     order = rng.permutation(count)
     (theta, personal), (permuted, personals) = outcome(np.arange(count)), outcome(order)
@@ -152,12 +150,12 @@ def test_a_personal_model_lies_between_the_leapt_and_the_global_one(seed: int, l
     """Nearer to the client's own: the global model's share is between 0.119 and 0.5, whatever the direction."""
     rng = np.random.default_rng(seed)
     strategy = server("plga", [10, 10])
-    state = strategy.init(vec(0, 0, 0, 0, 0), strategy.fleet)
+    state = started(strategy, 0, 0, 0, 0, 0)
     strategy.fleet.busy[0] = 0
     for t in range(late):
         state = strategy.update(state, [arrival(1, 10, t, delta=rng.normal(size=5).astype(np.float32))])
     own = arrival(0, 10, 0, late, delta=rng.normal(size=5).astype(np.float32))
-    leapt, current = state.theta + strategy.leap(state, own), state.theta.copy()
+    leapt, current = state.model.parameters + strategy.leap(state, own), state.model.parameters.copy()
     moved, way = strategy.update(state, [own]).personal[0] - leapt, current - leapt
     assert (moved * np.sign(way) >= 0.119 * np.abs(way) - 1e-5).all()
     assert (moved * np.sign(way) <= 0.5 * np.abs(way) + 1e-5).all()

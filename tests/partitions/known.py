@@ -7,8 +7,10 @@ import numpy as np
 
 from fedsim import registry
 from fedsim.config import build
-from partitions.split import Labels, Share
+from fedsim.partitions.catalogue import Single
+from fedsim.partitions.split import Labels, Share
 
+PRICES = Single("prices", "real-valued targets", objective="regression")
 CLUSTERS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 USERS = 40
 

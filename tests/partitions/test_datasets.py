@@ -1,4 +1,4 @@
-"""Datasets by name: the embedded one, files of the user's, torchvision's formats, and what is wrong with a broken file."""
+"""Datasets by name: the embedded one, users' files, torchvision's formats, and the errors of broken files."""
 
 import hashlib
 import pickle
@@ -11,8 +11,8 @@ import pytest
 import torchvision
 
 from fedsim.errors import ConfigError
-from partitions import DATASETS, datasets
-from partitions.catalogue import Composite
+from fedsim.partitions import DATASETS, datasets
+from fedsim.partitions.catalogue import Composite
 
 RNG = np.random.default_rng(0)
 
@@ -34,7 +34,7 @@ def test_digits_need_no_file() -> None:
     data = datasets.load("digits")
     assert (len(data.labels.train), len(data.labels.test), data.shape) == (1442, 355, (1, 8, 8))
     assert np.bincount(data.labels.test).min() >= 34  # every class has its fifth
-    x = data.images(np.arange(1442))
+    x = data.samples(np.arange(1442))
     assert (x.mean(), x.std()) == pytest.approx((0, 1), abs=1e-3)
 
 
@@ -58,27 +58,23 @@ def test_a_file_of_the_users_needs_no_code(tmp_path: Path) -> None:
     write(tmp_path, "wards", **given)
     data = datasets.load("wards", str(tmp_path))
     assert (data.classes, data.shape) == (4, (3, 5, 7))
-    x = data.images(np.array([3, 41]), normalised=False)
+    x = data.samples(np.array([3, 41]), normalized=False)
     assert np.array_equal(x[0], given["x_train"][3].transpose(2, 0, 1))
     assert np.array_equal(x[1], given["x_test"][1].transpose(2, 0, 1))
-    assert data.images(np.arange(40)).mean() == pytest.approx(0, abs=1e-5)
+    assert data.samples(np.arange(40)).mean() == pytest.approx(0, abs=1e-5)
 
 
-def test_tables_of_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
-    given = {**arrays(), "x_train": RNG.normal(5, 3, (40, 6)), "x_test": RNG.normal(5, 3, (20, 6))}
-    write(tmp_path, "blood", **given)
-    data = datasets.load("blood", str(tmp_path))
-    assert data.shape == (1, 1, 6)
-    assert data.images(np.arange(40), normalised=False).reshape(40, 6) == pytest.approx(given["x_train"], rel=1e-6)
-    assert data.images(np.arange(40)).std() == pytest.approx(1, abs=1e-3)
-
-
-def test_silos_may_agree_on_classes_and_normalisation(tmp_path: Path) -> None:
+def test_silos_may_agree_on_classes_and_normalization(tmp_path: Path) -> None:
     given = arrays(classes=4)
     write(tmp_path, "agreed", **given, classes=9, mean=[0.5], std=[0.25])
     data = datasets.load("agreed", str(tmp_path))
     assert data.classes == 9
-    assert data.images(np.array([0]))[0, 0] == pytest.approx((given["x_train"][0] / 255 - 0.5) / 0.25, abs=1e-5)
+    assert data.samples(np.array([0]))[0, 0] == pytest.approx((given["x_train"][0] / 255 - 0.5) / 0.25, abs=1e-5)
+
+
+def test_a_file_may_name_its_classes(tmp_path: Path) -> None:
+    write(tmp_path, "named", **arrays(classes=2), classes=["cat", "dog", "horse"])
+    assert datasets.load("named", str(tmp_path)).classes == 3
 
 
 def test_a_file_wins_over_torchvision_and_a_new_file_over_an_old_one(tmp_path: Path) -> None:
@@ -89,10 +85,10 @@ def test_a_file_wins_over_torchvision_and_a_new_file_over_an_old_one(tmp_path: P
     assert len(datasets.load("mnist", str(tmp_path)).labels.train) == 60
 
 
-def test_the_published_constants_normalise_a_known_dataset(tmp_path: Path) -> None:
+def test_the_published_constants_normalize_a_known_dataset(tmp_path: Path) -> None:
     given = arrays((32, 32, 3), classes=10)
     write(tmp_path, "cifar10", **given)
-    x = datasets.load("cifar10", str(tmp_path)).images(np.array([0]))
+    x = datasets.load("cifar10", str(tmp_path)).samples(np.array([0]))
     pixel = given["x_train"][0, 0, 0] / 255
     assert x[0, :, 0, 0] == pytest.approx((pixel - (0.4914, 0.4822, 0.4465)) / (0.247, 0.243, 0.261), abs=1e-5)
 
@@ -116,6 +112,12 @@ def test_the_published_constants_normalise_a_known_dataset(tmp_path: Path) -> No
         ({"mean": np.array([0.5])}, "only one of mean and std"),
         ({"mean": np.array([0.5]), "std": np.array([0.0])}, "std above 0"),
         ({"mean": np.array([0.5, 0.5]), "std": np.array([1.0, 1.0])}, "2 channels, not 1"),
+        ({"x_train": np.zeros(40)}, "must be numbers of shape N x F"),
+        (
+            {"objective": "regression", "y_train": np.full(40, np.inf)},
+            "y_train must be finite numbers for objective=reg",
+        ),
+        ({"objective": "regression", "y_train": np.zeros((40, 2))}, r"y_train is float32 of shape \(2,\) but y_test"),
     ],
 )
 def test_a_broken_file_is_refused_by_name(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -154,16 +156,16 @@ def test_datasets_side_by_side_are_padded_and_repeated(tmp_path: Path) -> None:
     write(tmp_path, "large", **large)
     data = datasets.load("small+large", str(tmp_path))
     assert (data.shape, data.classes, len(data.labels.train)) == ((3, 8, 8), 4, 80)
-    x = data.images(np.array([41, 0, 85, 119]), normalised=False)
+    x = data.samples(np.array([41, 0, 85, 119]), normalized=False)
     assert np.array_equal(x[0], large["x_train"][1].transpose(2, 0, 1))
     assert np.array_equal(x[1, :, 2:6, 2:6], np.stack([small["x_train"][0]] * 3))
     assert x[1].sum() == 3.0 * small["x_train"][0].sum()
     assert np.array_equal(x[2, 0, 2:6, 2:6], small["x_test"][5])
     assert np.array_equal(x[3], large["x_test"][19].transpose(2, 0, 1))
-    black = data.images(np.array([0]))[0, :, 0, 0]
+    black = data.samples(np.array([0]))[0, :, 0, 0]
     assert black == pytest.approx(
         -np.mean(small["x_train"]) / np.std(small["x_train"]), rel=1e-3
-    )  # padded, then normalised
+    )  # padded, then normalized
 
 
 def test_mix4_keeps_labels_apart(tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_torchvisions_emnist_comes_out_upright(tmp_path: Path) -> None:
         (raw / f"emnist-balanced-{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, len(y)) + y.tobytes())
     data = datasets.load("emnist-balanced", str(tmp_path))
     assert data.classes == 47
-    assert np.array_equal(data.images(np.array([5]), normalised=False)[0, 0], given["x_train"][5].T)
+    assert np.array_equal(data.samples(np.array([5]), normalized=False)[0, 0], given["x_train"][5].T)
 
 
 def test_torchvisions_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +225,7 @@ def test_torchvisions_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": names})
     data = datasets.load("cifar100", str(tmp_path))
     assert (data.classes, data.shape, len(data.labels.test)) == (100, (3, 32, 32), 20)
-    assert np.array_equal(data.images(np.array([7]), normalised=False)[0], given["x_train"][7])
+    assert np.array_equal(data.samples(np.array([7]), normalized=False)[0], given["x_train"][7])
 
 
 def test_torchvisions_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +243,7 @@ def test_torchvisions_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     data = datasets.load("stl10", str(tmp_path))
     assert data.shape == (3, 96, 96)
     assert np.array_equal(data.labels.train, given["y_train"])
-    assert np.array_equal(data.images(np.array([1]), normalised=False)[0], given["x_train"][1])
+    assert np.array_equal(data.samples(np.array([1]), normalized=False)[0], given["x_train"][1])
 
 
 def _store(file: Path, content: bytes) -> str:

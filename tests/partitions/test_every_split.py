@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import PARTITIONS as ALL
-from partitions.catalogue import MIX4
-from partitions.split import Labels, Share
+from fedsim.partitions import PARTITIONS as ALL
+from fedsim.partitions.catalogue import MIX4
+from fedsim.partitions.split import Labels, Share
 from tests.partitions.known import disjoint, held, labels, side_by_side, split
 
 PARTITIONS = [name for name in ALL if name != "own"]  # which splits nothing
@@ -37,7 +37,7 @@ def test_promises(name: str, clients: int, seed: int) -> None:
     assert all(len(t) for t in tests), "every client has test data"
     assert disjoint(trains)
     assert name in OVERLAPPING_TESTS or disjoint(tests)
-    assert all(disjoint([s.train, s.test]) for s in shares), "nobody is tested on what it was trained on"
+    assert all(disjoint([s.train, s.test]) for s in shares), "no client is tested on its training samples"
     pooled = np.concatenate(trains + tests)
     assert pooled.min() >= 0
     assert pooled.max() < len(data.train) + len(data.test)
@@ -64,7 +64,7 @@ def test_the_seed_decides(name: str) -> None:
     assert any(not np.array_equal(a.train, b.train) for a, b in zip(first, other, strict=True))
 
 
-# What seed 5 draws for eight clients. If one of these changes, raise `partitions.silo.FORMAT`: splits are cached by it.
+# What seed 5 draws for eight clients. If one of these changes, raise `fedsim.partitions.client_data.FORMAT`.
 DRAWN = {
     "iid": "9f5047575b13",
     "quantity": "e43dde38d01f",

@@ -1,4 +1,4 @@
-"""Silos handed out as files: what a client reads from its file is what the simulated client holds, bit for bit."""
+"""Clients written as files: what a client reads from its file is what the simulated client holds, bit for bit."""
 
 import json
 from collections.abc import Callable
@@ -11,22 +11,23 @@ from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from partitions import PARTITIONS, silo
-from partitions.export import export
+from fedsim.partitions import PARTITIONS
+from fedsim.partitions.client_data import client_data
+from fedsim.partitions.export import export
 
 Small = Callable[..., RunConfig]
 RNG = np.random.default_rng(0)
 
 
 def quietly(done: int, total: int) -> None:
-    """Nobody watches the progress."""
+    """A progress callback that shows nothing."""
 
 
 def assert_same_clients(config: RunConfig, out: Path) -> None:
     export(config, out, quietly)
     for client in range(config.clients):
         own = config.replace(dataset=str(out / f"client-{client:04d}.npz"), partition="own", data_root="", sections={})
-        read, held = silo.client_data(own, client), silo.client_data(config, client)
+        read, held = client_data(own, client), client_data(config, client)
         for name in ("x_train", "y_train", "x_test", "y_test"):
             ours, theirs = getattr(read, name), getattr(held, name)
             assert ours.dtype == theirs.dtype, name
@@ -64,10 +65,10 @@ def test_users_and_floats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [["partition=feature-shift", "partition.by=source"], ["partition=iid"]])
-def test_datasets_side_by_side_keep_their_normalisations(settings: list[str], tmp_path: Path) -> None:
+def test_datasets_side_by_side_keep_their_normalizations(settings: list[str], tmp_path: Path) -> None:
     write(tmp_path, "grey", (4, 4))
-    write(tmp_path, "colour", (8, 8, 3))
-    config = configs.read(None, ["dataset=grey+colour", f"data-root={tmp_path}", "clients=4", *settings])
+    write(tmp_path, "color", (8, 8, 3))
+    config = configs.read(None, ["dataset=grey+color", f"data-root={tmp_path}", "clients=4", *settings])
     assert_same_clients(config, tmp_path / "out")
 
 

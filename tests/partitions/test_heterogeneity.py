@@ -10,17 +10,17 @@ from matplotlib.image import imread
 
 from fedsim.cli import main
 from fedsim.config import RunConfig
+from fedsim.partitions.client_data import client_data
+from fedsim.partitions.summary import summarize
 from fedsim.report.heterogeneity import DISTANCES
-from partitions import silo
-from partitions.summary import summarise
 
 SHARDS = ["partition", "--set", "partition=shards", "--set", "clients=6"]
 
 
 def test_the_summary_counts_what_the_clients_hold(small: Callable[..., RunConfig]) -> None:
     config = small()
-    found = summarise(config)
-    data = [silo.client_data(config, client) for client in range(4)]
+    found = summarize(config)
+    data = [client_data(config, client) for client in range(4)]
     assert found.trains.tolist() == [len(d.y_train) for d in data]
     assert found.tests.tolist() == [len(d.y_test) for d in data]
     assert found.counts[1].tolist() == np.bincount(data[1].y_train, minlength=10).tolist()
@@ -34,14 +34,14 @@ def test_the_summary_counts_what_the_clients_hold(small: Callable[..., RunConfig
 @pytest.mark.parametrize("key", list(DISTANCES))
 def test_every_measure_sees_label_skew_and_rotation(small: Callable[..., RunConfig], key: str) -> None:
     iid, skewed, rotated = (
-        summarise(small(f"partition={name}")).mean_distance(key) for name in ("iid", "shards", "feature-shift")
+        summarize(small(f"partition={name}")).mean_distance(key) for name in ("iid", "shards", "feature-shift")
     )
     assert iid < skewed
     assert iid < rotated
 
 
-def test_one_client_alone_has_nobody_to_be_compared_with(small: Callable[..., RunConfig]) -> None:
-    found = summarise(small("clients=1", "partition=iid"))
+def test_a_single_client_is_at_distance_zero(small: Callable[..., RunConfig]) -> None:
+    found = summarize(small("clients=1", "partition=iid"))
     assert [found.mean_distance(key) for key in DISTANCES] == [0, 0, 0, 0]
 
 
@@ -78,7 +78,7 @@ def test_a_comparison(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
 
 
 def test_the_plot_shows_something(tmp_path: Path) -> None:
-    plot = tmp_path / "clients.png"
+    plot = tmp_path / "fedsim.clients.png"
     assert main([*SHARDS, "--plot", str(plot)]) == 0
     image = imread(plot)
     assert image.shape[1] > 1500

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fedsim.errors import ConfigError
-from partitions.catalogue import MIX4
-from partitions.split import Labels
+from fedsim.partitions.catalogue import MIX4
+from fedsim.partitions.split import Labels
 from tests.partitions.known import labels, side_by_side, split
 
 SMALL_MIX = ((140, 600, 500, 500), (20, 20, 20, 20), MIX4.parts)
@@ -56,11 +56,27 @@ def test_the_nearest_value_works(name: str, clients: int, params: dict[str, Any]
         ("c-niid", {"labels": 11}, "more than the 10 classes"),
         ("sc-niid", {"labels": 5}, "more than the 4 labels of a super cluster; use 4 or fewer"),
         ("practical", {"sizes": "10,20"}, "needs 5 sizes, one per group"),
-        ("practical", {"dominant": 1.5}, "between 0 and 1"),
+        ("practical", {"dominant": 1.5}, "partition.dominant must be at least 0 and at most 1, not 1.5"),
+        ("practical", {"sizes": "10,0,10,10,10"}, "partition.sizes must be at least 1, not 0"),
+        ("practical", {"tests": -1}, "partition.tests must be at least 0, not -1"),
         ("mix4", {}, "use dataset=mix4"),
         ("feature-shift", {"by": "source"}, r"dataset=mnist\+usps"),
-        ("feature-shift", {"rotations": 3}, "2 .half turns. or 4"),
+        ("feature-shift", {"rotations": 3}, "unknown partition.rotations '3'. Choices: 2, 4"),
         ("dirichlet", {"alpha": 0}, "partition.alpha must be above 0"),
+        ("dirichlet", {"alpha": "nan"}, "partition.alpha must be above 0, not nan"),
+        ("dirichlet", {"min_size": 0}, "partition.min-size must be at least 1, not 0"),
+        ("c-dir", {"alpha": -1}, "partition.alpha must be above 0, not -1"),
+        ("sc-dir", {"min_size": 0}, "partition.min-size must be at least 1, not 0"),
+        ("c-niid", {"labels": -1}, "partition.labels must be at least 0, not -1"),
+        ("sc-niid", {"allocation": "fair"}, "partition.allocation 'fair'. Choices: official-code, proportional"),
+        ("quantity", {"alpha": 0}, "partition.alpha must be above 0, not 0"),
+        ("shards", {"per_client": 0}, "partition.per-client must be at least 1, not 0"),
+        ("pathological", {"classes": 0}, "partition.classes must be at least 1, not 0"),
+        ("classes", {"classes": 0, "size": 10}, "partition.classes must be at least 1, not 0"),
+        ("classes", {"size": -6}, "partition.size must be at least 0, not -6"),
+        ("iid", {"classes": -1}, "partition.classes must be at least 0, not -1"),
+        ("mix4", {"size": 0}, "partition.size must be at least 1, not 0"),
+        ("by-user", {"min_size": 1}, "partition.min-size must be at least 2, not 1"),
         ("quantity", {"law": "cubic"}, "dirichlet, exponential, linear, square"),
     ],
 )

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import dirichlet
-from partitions.deal import draw_labels, whole
+from fedsim.partitions import dirichlet
+from fedsim.partitions.allocation import apportion, draw_classes
 from tests.partitions.known import held, labels, split
 
 
@@ -30,7 +30,7 @@ def test_pathological_clients_hold_exactly_k_classes(k: int, clients: int, seed:
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 30), st.integers(0, 1000))
 def test_every_label_is_drawn_if_there_is_room(clients: int, each: int, classes: int, seed: int) -> None:
     each = min(each, classes)
-    drawn = draw_labels(np.arange(classes), clients, each, np.random.default_rng(seed))
+    drawn = draw_classes(np.arange(classes), clients, each, np.random.default_rng(seed))
     assert all(len(set(own.tolist())) == each for own in drawn)
     if clients * each >= classes:
         assert set(np.concatenate(drawn).tolist()) == set(range(classes))
@@ -102,6 +102,6 @@ def test_iid_of_two_classes_means_the_same_two_for_all() -> None:
 
 @given(st.integers(0, 10_000), st.lists(st.floats(0.01, 100), min_size=1, max_size=50))
 def test_whole_numbers_add_up_and_stay_next_to_the_exact_ones(total: int, weights: list[float]) -> None:
-    counts = whole(total, np.array(weights))
+    counts = apportion(total, np.array(weights))
     assert counts.sum() == total
     assert np.abs(counts - total * np.array(weights) / np.sum(weights)).max() < 1 + 1e-6

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedsim.errors import ConfigError
-from partitions.catalogue import MIX4
-from partitions.practical import CIFAR100_COARSE, groups_of
-from partitions.split import Labels
-from partitions.superclusters import TABLE
+from fedsim.partitions.catalogue import MIX4
+from fedsim.partitions.practical import CIFAR100_COARSE, groups_of
+from fedsim.partitions.split import Labels
+from fedsim.partitions.superclusters import TABLE
 from tests.partitions.known import CLUSTERS, disjoint, held, labels, side_by_side, split
 
 MNIST_CLASSES = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
@@ -174,8 +174,10 @@ def test_silos_with_their_own_files_use_all_of_them() -> None:
 
 def test_rotations_turn_groups_of_clients() -> None:
     shares = split("feature-shift", labels(), 8)
-    assert [s.turns for s in shares] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [s.turns for s in split("feature-shift", labels(), 4, rotations=2)] == [0, 0, 2, 2]
+    turned = ["", "rotate-90", "rotate-180", "rotate-270"]
+    assert [s.transform for s in shares] == [name for name in turned for _ in range(2)]
+    halves = split("feature-shift", labels(), 4, rotations=2)
+    assert [s.transform for s in halves] == ["", "", "rotate-180", "rotate-180"]
 
 
 def test_one_dataset_for_each_group() -> None:

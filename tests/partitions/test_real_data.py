@@ -8,8 +8,9 @@ import pytest
 
 from fedsim import config as configs
 from fedsim.errors import ConfigError
-from partitions import datasets, measures, silo, superclusters
-from partitions.summary import summarise
+from fedsim.partitions import datasets, measures, superclusters
+from fedsim.partitions.client_data import client_data, shares
+from fedsim.partitions.summary import summarize
 
 ROOT = Path(os.environ.get("FEDSIM_DATA", ""))
 VEHICLES, ANIMALS = (0, 1, 8, 9), (2, 3, 4, 5, 6, 7)
@@ -36,31 +37,31 @@ def test_the_classes_of_cifar10() -> None:
 def test_mean_client_distances_are_ordered() -> None:
     """Table 3's order on 100 clients: IID < C-NIID(2) < SC-NIID(2), under all four measures."""
     base = ["dataset=cifar10", "clients=100"]
-    iid, c, sc = (summarise(configs.read(None, [*base, f"partition={p}"])) for p in ("iid", "c-niid", "sc-niid"))
+    iid, c, sc = (summarize(configs.read(None, [*base, f"partition={p}"])) for p in ("iid", "c-niid", "sc-niid"))
     for key in ("eq2", "eq3", "emd", "1-cka"):
         assert iid.mean_distance(key) < c.mean_distance(key) < sc.mean_distance(key), key
 
 
 @needs("cifar10")
 def test_spfl_sizes_of_cifar10() -> None:
-    shares = silo.shares(configs.read(None, ["dataset=cifar10", "partition=classes"]))
-    assert {(len(s.train), len(s.test)) for s in shares} == {(2400, 600)}
+    split = shares(configs.read(None, ["dataset=cifar10", "partition=classes"]))
+    assert {(len(s.train), len(s.test)) for s in split} == {(2400, 600)}
 
 
 @needs("mnist")
 def test_spfl_sizes_of_mnist() -> None:
-    for share in silo.shares(configs.read(None, ["dataset=mnist", "partition=classes"])):
+    for share in shares(configs.read(None, ["dataset=mnist", "partition=classes"])):
         assert (len(share.train), len(share.test)) == pytest.approx((2880, 720), rel=0.03)
 
 
 @needs("usps", "cifar10", "svhn", "fmnist")
 def test_mix4() -> None:
     config = configs.read(None, ["dataset=mix4", "partition=mix4", "clients=100"])
-    shares = silo.shares(config)
-    assert {len(s.train) for s in shares} == {500}
-    together = np.concatenate([s.train for s in shares])
+    split = shares(config)
+    assert {len(s.train) for s in split} == {500}
+    together = np.concatenate([s.train for s in split])
     assert len(np.unique(together)) == 50_000
-    data = silo.client_data(config, 99)
+    data = client_data(config, 99)
     assert data.x_train.shape == (500, 3, 32, 32)
     assert set(data.y_train.tolist()) == set(range(30, 40))
 
@@ -70,7 +71,7 @@ def test_dataset_angles() -> None:
     """Table 1's picture: photos stand close to house numbers, far from scanned digits."""
     mix = datasets.load("mix4")
     own = [np.flatnonzero(mix.labels.source == number)[:5000] for number in range(4)]
-    angles = measures.proximity([measures.signature(mix.images(part, normalised=False), 2) for part in own])
+    angles = measures.proximity([measures.signature(mix.samples(part, normalized=False), 2) for part in own])
     usps, cifar10, svhn, fmnist = range(4)
     published = {(cifar10, fmnist): 45.79, (cifar10, usps): 66.26, (fmnist, usps): 43.36, (cifar10, svhn): 6.13}
     for pair, degrees in published.items():
@@ -81,7 +82,7 @@ def test_dataset_angles() -> None:
 def test_a_subset_of_emnist_is_too_small_for_fedamp_and_says_what_fits() -> None:
     base = ["dataset=emnist-byclass", "partition=practical", "clients=62"]
     if len(datasets.load("emnist-byclass").labels.train) > 600_000:
-        assert [len(s.train) for s in silo.shares(configs.read(None, base))] == [1000] * 10 + [700] * 26 + [400] * 26
+        assert [len(s.train) for s in shares(configs.read(None, base))] == [1000] * 10 + [700] * 26 + [400] * 26
         return
     with pytest.raises(ConfigError, match=r"nearest that works is partition\.sizes="):
-        silo.shares(configs.read(None, base))
+        shares(configs.read(None, base))

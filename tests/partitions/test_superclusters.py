@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.errors import ConfigError
-from partitions import datasets, superclusters
+from fedsim.partitions import datasets, superclusters
 
 
 @pytest.fixture

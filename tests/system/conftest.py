@@ -1,23 +1,33 @@
-"""One real federation for all system tests that need one; each test leaves it as it found it."""
+"""What system tests start once and share."""
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import ray
 
-from .flower import free_port
-from .hosts import network
-from .site import NODES, Site
+from fedsim.config import RunConfig
+from fedsim.engine.ray import connect
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("federation")
-    with network() as hosts:
-        here = Site(folder, hosts, free_port(), free_port())
-        (folder / "federation.toml").write_text(here.inventory())
-        here.fedsim("init")
-        try:
-            assert here.fedsim("up").count("online (") == NODES
-            yield here
-        finally:
-            here.attempt("down")
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with packages `clients`, `strategies`, `partitions` and `deploy` that do not belong to fedsim."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("clients", "strategies", "partitions", "deploy"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("")
+        (folder / name / "mine.py").write_text(f'OWNER = "the user of {name}"\n')
+    return folder
+
+
+@pytest.fixture
+def shared_ray() -> None:
+    """A local Ray that all tests of this process use: the Ray engine starts none if there is one."""
+    if not ray.is_initialized():
+        connect(RunConfig(workers=4))
+
+
+@pytest.fixture
+def without_ray() -> None:
+    """Ends the local Ray of this process, for tests in which the engine starts or joins one."""
+    ray.shutdown()

@@ -1,4 +1,4 @@
-"""The command line as a user meets it."""
+"""The command line: refusals, listings, summaries, progress output and interrupts."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedsim.cli import main
-from fedsim.record import read_events, read_manifest, read_summary
+from fedsim.results.record import read_events, read_manifest, read_summary
 
 FEDSIM = str(Path(sys.executable).parent / "fedsim")
 QUICK = ["--set", "model=mlr", "--set", "clients=3"]
@@ -29,7 +29,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "told"),
+    ("pairs", "words"),
     [
         (["rouns=3"], ["rouns", "rounds"]),
         (["algorithm=fedsgd"], ["fedsgd", "fedavg", "local"]),
@@ -41,7 +41,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 )
 def test_bad_requests_are_one_line(
     pairs: list[str],
-    told: list[str],
+    words: list[str],
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -50,7 +50,7 @@ def test_bad_requests_are_one_line(
     monkeypatch.setenv("FEDSIM_DATA", str(tmp_path / "data"))
     settings = [part for pair in pairs for part in ("--set", pair)]
     line = refused(capsys, "run", "--engine", "inline", *settings)
-    for word in told:
+    for word in words:
         assert word in line
     assert not (tmp_path / "runs").exists()
 
@@ -95,10 +95,10 @@ def test_the_summary_has_its_fixed_keys(tmp_path: Path) -> None:
     summary = read_summary(tmp_path / "run")
     assert set(summary) == {
         *("algorithm", "dataset", "partition", "model", "clients", "rounds", "seed", "engine", "accuracy"),
-        *("seconds", "virtual_seconds", "bytes_up", "bytes_down", "weights_sha256", "failures"),
+        *("seconds", "virtual_seconds", "bytes_up", "bytes_down", "weights_sha256", "failures", "metrics"),
     }
     for kind in ("personal", "local", "global"):
-        assert set(summary["accuracy"][kind]) == {"best", "best_round", "final", "per_client"}
+        assert set(summary["accuracy"][kind]) == {"best", "best_round", "final", "per_client", "last_tested"}
         assert len(summary["accuracy"][kind]["per_client"]) == 3
     assert summary["virtual_seconds"] == 2.0
 
@@ -134,7 +134,7 @@ def test_ctrl_c_leaves_a_readable_folder_that_can_be_resumed(engine: str, tmp_pa
 
 
 @pytest.mark.system
-def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
+def test_plain_progress_lines_in_a_pipe(tmp_path: Path) -> None:
     command = [FEDSIM, "run", "--engine", "inline", "--out", str(tmp_path / "run"), "--set", "rounds=3", *QUICK]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
@@ -145,7 +145,7 @@ def test_plain_lines_in_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
+def test_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
     arguments = [FEDSIM, "run", "--engine", "inline", "--out", str(tmp_path / "run"), "--set", "rounds=3", *QUICK]
     main_end, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}

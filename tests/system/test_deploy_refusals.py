@@ -1,7 +1,6 @@
-"""A federation that cannot start says why: one line each, naming the machine and the remedy, before anything is started."""
+"""`fedsim deploy up` names every problem in one line, with the machine and the remedy, before it starts anything."""
 
 import os
-import shutil
 import socket
 import subprocess
 from datetime import timedelta
@@ -9,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy import pki
+from fedsim import distribution
+from fedsim.deploy import pki
+from tests.system_tools import BIN
 
-from .flower import BIN, free_port
+from .flower import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -32,9 +33,8 @@ def lines_of(done: "subprocess.CompletedProcess[str]", name: str) -> list[str]:
     return [line for line in done.stderr.splitlines() if line.startswith(f"{name}: ")]
 
 
+@pytest.mark.needs("faketime")
 def test_ports_data_clocks_and_certificates(tmp_path: Path) -> None:
-    if shutil.which("faketime") is None:
-        pytest.fail("faketime is missing: apt-get install faketime (as .ci/run does)")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -45,7 +45,7 @@ def test_ports_data_clocks_and_certificates(tmp_path: Path) -> None:
             f'name = "empty"\nport = {free_port()}\ndata = "/nowhere/silo.npz"',
             f'name = "late"\nport = {free_port()}\nvia = "faketime -f +2m"',
         )
-        pki.issue_server(tmp_path / "secrets", ["127.0.0.1"], timedelta(days=-2))
+        pki.issue_server_certificate(tmp_path / "secrets", ["127.0.0.1"], timedelta(days=-2))
         done = deploy(tmp_path, "up")
     (told,) = lines_of(done, "taken")
     assert str(port) in told
@@ -58,9 +58,9 @@ def test_ports_data_clocks_and_certificates(tmp_path: Path) -> None:
 
 
 def test_other_versions(tmp_path: Path) -> None:
-    metadata = tmp_path / "old" / "fedsim-0.0.1.dist-info"
+    metadata = tmp_path / "old" / "fedsim_flower-0.0.1.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fedsim\nVersion: 0.0.1\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution.NAME}\nVersion: 0.0.1\n")
     path = os.pathsep.join([str(metadata.parent), os.environ.get("PYTHONPATH", "")])
     federation(
         tmp_path,
@@ -69,7 +69,7 @@ def test_other_versions(tmp_path: Path) -> None:
     )
     done = deploy(tmp_path, "up")
     assert done.returncode == 1
-    assert "old: fedsim 0.0.1 (here: " in done.stderr
+    assert f"old: {distribution.NAME} 0.0.1 (here: " in done.stderr
     assert "up --install" in done.stderr
     assert "fine:" not in done.stderr
 

@@ -1,5 +1,6 @@
-"""One configuration on all four engines: in this process, on Ray, in Flower's simulation, on gRPC SuperNodes."""
+"""Flower's simulation and gRPC SuperNodes give the results of the inline engine; those of Ray: test_ray_results.py."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,35 @@ import pytest
 from fedsim import config as configs
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
-from fedsim.record import read_manifest, read_summary
+from fedsim.files import read_npz
+from fedsim.results.matrices import matrix_files
+from fedsim.results.record import read_summary
 
 from .flower import Federation
 
+pytestmark = pytest.mark.system
 CLIENTS = 3
 SETTING = {"clients": CLIENTS, "rounds": 2, "partition": "dirichlet", "algorithm": "fedavg-ft"}
+SPFL = {**SETTING, "algorithm": "spfl", "model": "mlr", "batch-size": 64}
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory: pytest.TempPathFactory, own_folders: Path) -> Iterator[Federation]:
+    """Flower's simulation, started from a folder with packages of the user's own."""
+    home = tmp_path_factory.mktemp("simulation")
+    with Federation(home, CLIENTS, simulation=True, folder=own_folders) as federation:
+        yield federation
 
 
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inline") / "run"
-    launch(setting(folder), "inline")
+    launch(config_of(SETTING, folder), "inline")
     return folder
 
 
-def setting(folder: Path, *further: str) -> RunConfig:
-    return configs.read(None, [*(f"{k}={v}" for k, v in SETTING.items()), f"out={folder}", *further])
+def config_of(setting: Mapping[str, object], folder: Path, *further: str) -> RunConfig:
+    return configs.read(None, [*(f"{key}={value}" for key, value in setting.items()), f"out={folder}", *further])
 
 
 def weights(folder: Path) -> dict[str, Any]:
@@ -47,28 +60,27 @@ def assert_same_results(folder: Path, reference: Path) -> None:
     assert ours["failures"] == []
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ray_is_bitwise_equal(workers: int, inline: Path, tmp_path: Path) -> None:
-    launch(setting(tmp_path / "run", f"workers={workers}"), "ray")
-    assert read_summary(tmp_path / "run")["weights_sha256"] == read_summary(inline)["weights_sha256"]
-    assert read_manifest(tmp_path / "run")["engine"] == "ray"
-    assert_same_results(tmp_path / "run", inline)
-
-
-@pytest.mark.system
-def test_flowers_simulation_agrees(inline: Path, tmp_path: Path) -> None:
-    with Federation(tmp_path / "flower", CLIENTS, simulation=True) as federation:
-        told = federation.run({**SETTING, "out": str(tmp_path / "run")})
-        assert (tmp_path / "run" / "summary.json").exists(), told
+def test_flowers_simulation_agrees(inline: Path, simulation: Federation, tmp_path: Path) -> None:
+    logs = simulation.run({**SETTING, "out": str(tmp_path / "run")})
+    assert (tmp_path / "run" / "summary.json").exists(), logs
     assert_same_model(tmp_path / "run", inline)
     assert_same_results(tmp_path / "run", inline)
 
 
-@pytest.mark.system
-def test_grpc_supernodes_agree(inline: Path, tmp_path: Path) -> None:
-    with Federation(tmp_path / "flower", CLIENTS) as federation:
-        told = federation.run({**SETTING, "out": str(tmp_path / "run")})
-        assert (tmp_path / "run" / "summary.json").exists(), told
+def test_flowers_simulation_finds_the_same_similarities(simulation: Federation, tmp_path: Path) -> None:
+    launch(config_of(SPFL, tmp_path / "inline"), "inline")
+    logs = simulation.run({**SPFL, "out": str(tmp_path / "run")})
+    assert (tmp_path / "run" / "summary.json").exists(), logs
+    assert read_summary(tmp_path / "run")["accuracy"] == read_summary(tmp_path / "inline")["accuracy"]
+    ours, theirs = (matrix_files(tmp_path / name) for name in ("run", "inline"))
+    assert list(ours) == list(theirs) == [1]
+    for name, expected in read_npz(theirs[1]).items():
+        np.testing.assert_allclose(read_npz(ours[1])[name], expected, atol=1e-5)
+
+
+def test_grpc_supernodes_agree(inline: Path, own_folders: Path, tmp_path: Path) -> None:
+    with Federation(tmp_path / "flower", CLIENTS, folder=own_folders) as federation:
+        logs = federation.run({**SETTING, "out": str(tmp_path / "run")})
+        assert (tmp_path / "run" / "summary.json").exists(), logs
     assert_same_model(tmp_path / "run", inline)
     assert_same_results(tmp_path / "run", inline)

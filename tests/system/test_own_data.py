@@ -1,4 +1,4 @@
-"""SuperNodes that each bring their own file: what is missing is named, and a handed-out split trains as if simulated."""
+"""SuperNodes with data files of their own: a missing file is named, and an exported split trains as in simulation."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from fedsim import config as configs
 from fedsim.engine.launch import launch
-from partitions.export import export
+from fedsim.partitions.export import export
 
 from .flower import Federation
 from .test_four_ways import assert_same_model, assert_same_results
@@ -22,8 +22,8 @@ def test_supernodes_with_their_own_files(tmp_path: Path) -> None:
     silos = [tmp_path / "silos" / f"client-{client:04d}.npz" for client in range(2)]
     own = dict(pair.split("=") for pair in [*SETTING, "partition=own", "dataset=wards"])
     own = {key: int(value) if value.isdigit() else value for key, value in own.items()}
-    further = [f'data="{file}" device="cpu"' for file in silos]
-    with Federation(tmp_path / "flower", 2, further=further) as federation:
+    node_configs = [f'data="{file}" device="cpu"' for file in silos]
+    with Federation(tmp_path / "flower", 2, node_configs=node_configs) as federation:
         federation.run({**own, "out": str(tmp_path / "failed")})
         told = (tmp_path / "flower" / "run.log").read_text()  # what the server streams
         assert not (tmp_path / "failed" / "summary.json").exists()

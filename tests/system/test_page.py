@@ -1,7 +1,6 @@
 """The HTML page in a real browser."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.engine.launch import launch
 from fedsim.files import write_npz
-from fedsim.plan import Plan, Planned, Trial
-from fedsim.record import read_manifest
+from fedsim.results.record import read_manifest
+from fedsim.sweep.manifest import PlannedRun, SearchResult, SweepManifest
+from tests.system_tools import program
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+BROWSER = program("chromium", "google-chrome")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -24,10 +24,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(BROWSER is None, reason="no chromium here; continuous integration installs it"),
-]
+pytestmark = [pytest.mark.system, pytest.mark.needs("chromium")]
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +37,11 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         launch(configs.read(None, [*base, *keys, f"out={home / name}"]), "inline")
     for number in (2, 5):
         write_npz(home / "a" / "matrices" / f"round-{number:06d}.npz", {"xi": np.eye(6) * number / 10})
-    runs = {name: Planned(read_manifest(home / name)["config"]) for name in "abc"}
-    runs["c"] = Planned(runs["c"].config, "", {"personal": (0.915, 0.0025)}, "Table 9 of a paper")
-    runs["d"] = Planned({**runs["a"].config, "algorithm": "local"})
-    trial = Trial("a", [{"lr": 0.1}, {"lr": 0.5}], [0.25, None])
-    Plan("study", "", runs, [trial]).write(home)
+    runs = {name: PlannedRun(read_manifest(home / name)["config"]) for name in "abc"}
+    runs["c"] = PlannedRun(runs["c"].config, "", {"personal": (0.915, 0.0025)}, "Table 9 of a paper")
+    runs["d"] = PlannedRun({**runs["a"].config, "algorithm": "local"})
+    search = SearchResult("a", [{"lr": 0.1}, {"lr": 0.5}], [0.25, None])
+    SweepManifest("study", "", runs, [search]).write(home)
     page = home / "page.html"
     assert main(["report", str(home), "--html", str(page)]) == 0
     return page
@@ -123,9 +120,9 @@ def test_published_numbers_missing_runs_and_searches_are_there(opened: Any) -> N
     assert "Table 9 of a paper" in page.locator("#results").text_content()
     assert "0 of 1" in page.locator("#table tr", has_text="local").text_content()
     assert "runs0/d" in page.locator("#missing").text_content()
-    page.get_by_text("What the search tried").click()
-    assert "25.0 % ★" in page.locator("#trials").inner_text()
-    assert "failed" in page.locator("#trials").inner_text()
+    page.get_by_text("Hyper-parameter search").click()
+    assert "25.0 % ★" in page.locator("#searches").inner_text()
+    assert "failed" in page.locator("#searches").inner_text()
 
 
 def test_a_click_on_a_name_hides_its_curve(opened: Any) -> None:

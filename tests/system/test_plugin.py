@@ -1,4 +1,4 @@
-"""A third-party package adds an algorithm: installed by pip, found by name, nothing changed here."""
+"""A third-party package with an algorithm: installed by pip, listed, and run by name."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.record import read_summary
+from fedsim.results.record import read_summary
 
 PLUGIN = Path(__file__).parent / "plugin"
 pytestmark = pytest.mark.system
@@ -20,10 +20,10 @@ def install(package: Path, target: Path) -> None:
     subprocess.run([*command, "--target", str(target), str(package)], check=True, capture_output=True)
 
 
-def fedsim(*arguments: str, packages: Path) -> "subprocess.CompletedProcess[str]":
+def fedsim(*arguments: str, packages: Path, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
     command = [str(Path(sys.executable).parent / "fedsim"), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(packages)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def copy_of_plugin(folder: Path, **replacements: str) -> Path:
@@ -42,7 +42,8 @@ def test_the_example_is_complete_and_short() -> None:
     assert len(lines) < 80
 
 
-def test_installed_listed_and_run(tmp_path: Path) -> None:
+def test_installed_listed_and_run(own_folders: Path, tmp_path: Path) -> None:
+    """Run on Ray, from a folder with packages of the user's own that are called like those of fedsim."""
     packages = tmp_path / "packages"
     install(copy_of_plugin(tmp_path / "source"), packages)
     listed = json.loads(fedsim("list", "algorithms", "--json", packages=packages).stdout)["algorithms"]
@@ -50,7 +51,7 @@ def test_installed_listed_and_run(tmp_path: Path) -> None:
     assert entry["params"] == {"beta": 0.5, "clip": 1.0}
 
     setting = ["--set", "algorithm=fedavgm-clipped", "--set", "fedavgm-clipped.beta=0.8", "--set", "rounds=3"]
-    done = fedsim("run", *setting, "--out", str(tmp_path / "run"), packages=packages)
+    done = fedsim("run", *setting, "--out", str(tmp_path / "run"), packages=packages, folder=own_folders)
     assert done.returncode == 0, done.stderr
     summary = read_summary(tmp_path / "run")
     assert (summary["algorithm"], summary["engine"]) == ("fedavgm-clipped", "ray")
@@ -67,4 +68,7 @@ def test_a_name_clash_is_an_error_that_names_both(tmp_path: Path) -> None:
     done = fedsim("run", "--engine", "inline", "--out", str(tmp_path / "run"), packages=packages)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "'fedavg' is registered twice, by strategies.fedavg:FEDAVG and by fedavgm_example:FEDAVGM_CLIPPED" in line
+    assert (
+        "'fedavg' is registered twice, by fedsim.strategies.fedavg:FEDAVG and by fedavgm_example:FEDAVGM_CLIPPED"
+        in line
+    )

@@ -1,8 +1,9 @@
-"""The Ray engine when workers die."""
+"""The Ray engine: when workers die, when jobs take too long, and where it listens."""
 
-import signal
+import logging
 import subprocess
 from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,28 +15,32 @@ from fedsim.config import RunConfig
 from fedsim.engine import ray as engine
 from fedsim.engine.launch import launch
 from fedsim.errors import FedsimError
-from fedsim.record import read_summary
+from fedsim.payload import Answer, Downlink, Failure, Job, RunIdentity, SimulatedDelay, Spec
+from fedsim.results.record import read_events, read_summary
+from fedsim.server.fleet import roll_call
+from fedsim.transport import wire
+from fedsim.transport.direct import DirectMessenger
+from tests.system_tools import BIN
 
-from .flower import BIN, await_port, free_port, stop_group
+from .flower import await_port, free_port, stop
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def deadly(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, str], None]:
-    """Kills the worker as soon as it has got a certain client's training job, so many times."""
+def kill_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Kills the worker that gets a training job of this client, so many times."""
 
-    def arrange(client: int, times: int, kind: str = "train") -> None:
-        board, left = engine.RayGrid._board, [times]
+    def arrange(client: int, times: int) -> None:
+        submit, left = engine.RayGrid._submit, [times]
 
-        def board_and_kill(self: Any, seat: Any, flights: Any) -> None:
-            board(self, seat, flights)
-            messages = [flight.message for flight in flights if flight.message.metadata.message_type == kind]
-            if left[0] and client in map(engine.client_of, messages):
+        def submit_and_kill(self: Any, slot: Any, jobs: Any) -> None:
+            submit(self, slot, jobs)
+            if left[0] and client in [c for job in jobs if job.kind == "train" for c in job.clients]:
                 left[0] -= 1
-                ray.kill(seat.actor)
+                ray.kill(slot.actor)
 
-        monkeypatch.setattr(engine.RayGrid, "_board", board_and_kill)
+        monkeypatch.setattr(engine.RayGrid, "_submit", submit_and_kill)
 
     return arrange
 
@@ -45,35 +50,111 @@ def run(config: RunConfig, name: str, tmp_path: Path, kind: str = "ray") -> dict
     return read_summary(tmp_path / name)
 
 
-def test_a_dead_worker_is_replaced_and_nothing_shows(
-    small: Callable[..., RunConfig], deadly: Callable[..., None], tmp_path: Path
+@pytest.mark.usefixtures("shared_ray")
+def test_a_dead_worker_is_replaced_without_a_trace_in_the_results(
+    small: Callable[..., RunConfig], kill_worker: Callable[..., None], tmp_path: Path
 ) -> None:
     config = small("algorithm=local", "workers=2", "rounds=3")
-    deadly(client=2, times=2)
+    kill_worker(client=2, times=2)
     survived, reference = run(config, "survived", tmp_path), run(config, "reference", tmp_path, "inline")
     assert survived["weights_sha256"] == reference["weights_sha256"]
     assert survived["accuracy"] == reference["accuracy"]
     assert survived["failures"] == []
 
 
+@pytest.mark.usefixtures("shared_ray")
 def test_the_third_death_is_the_clients_failure_and_the_round_goes_on(
-    small: Callable[..., RunConfig], deadly: Callable[..., None], tmp_path: Path
+    small: Callable[..., RunConfig], kill_worker: Callable[..., None], tmp_path: Path
 ) -> None:
-    deadly(client=2, times=3)
+    kill_worker(client=2, times=3)
     summary = run(small("workers=2", "rounds=2"), "run", tmp_path)
     (failure,) = summary["failures"]
     assert (failure["client"], failure["round"]) == (2, 1)
     assert "died 3 times" in failure["reason"]
 
 
+@pytest.mark.usefixtures("shared_ray")
 def test_asking_for_gpus_that_are_not_there_is_refused(small: Callable[..., RunConfig], tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match=r"worker-gpus=512.0, but Ray sees"):
         run(small("worker-gpus=512"), "run", tmp_path)
 
 
+@pytest.mark.usefixtures("without_ray")
+def test_it_listens_on_loopback_alone() -> None:
+    import psutil  # part of Ray
+
+    engine.connect(RunConfig())
+    try:
+        ray.get(ray.remote(lambda: None).remote())  # a worker is there, too
+        here = psutil.Process()
+        sockets = [c for p in (here, *here.children(recursive=True)) for c in p.net_connections("inet")]
+        addresses = {ip_address(c.laddr.ip) for c in sockets if c.status == psutil.CONN_LISTEN}
+    finally:
+        ray.shutdown()
+    assert len(addresses) > 0
+    assert all((getattr(address, "ipv4_mapped", None) or address).is_loopback for address in addresses), addresses
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_reply_that_nobody_waits_for_is_discarded(
+    small: Callable[..., RunConfig], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One worker answers the first message first; only the second is asked for."""
+    caplog.set_level(logging.INFO, "fedsim")
+    grid = engine.RayGrid(small("workers=1"))
+    try:
+        first, second = grid.push_messages([wire.pack_query(node, wire.ROLL_CALL, 60) for node in (2, 3)])
+        (reply,) = grid.await_messages([second], 60)
+        assert reply.metadata.reply_to_message_id == second
+        assert "client 0: a late reply" in caplog.text
+        assert grid.await_messages([first], 60) == []
+    finally:
+        grid.close()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_job_beyond_its_time_limit_fails_alone_and_its_client_comes_back(
+    small: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    """Client 0 sleeps for a minute in its first job; client 2 waits behind it for the same worker."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("client,time,duration\n0,0,60\n0,4,0\n1,0,0\n2,0,0\n3,0,0\n")
+    keys = ["clock=wall", "stragglers=trace", f"stragglers.file={trace}", "timeout=12", "workers=2", "rounds=3"]
+    summary = run(small(*keys), "run", tmp_path)
+    reason = "its job took longer than timeout=12 seconds"
+    assert summary["failures"] == [{"client": 0, "round": 1, "reason": reason}]
+    steps = [event for event in read_events(tmp_path / "run") if event["kind"] == "step"]
+    assert [sorted(row["id"] for row in step["clients"]) for step in steps] == [[1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_job_beyond_its_time_limit_does_not_fail_those_in_the_same_call(small: Callable[..., RunConfig]) -> None:
+    """Jobs 0 and 1 share a call because jobs of their kind were short before; job 1 sleeps for a minute."""
+    config = small("workers=1", "timeout=12")
+    grid = engine.RayGrid(config)
+    try:
+        fleet = roll_call(grid, config)
+        grid._seconds[wire.TRAIN] = 0.001
+        delays = [SimulatedDelay(), SimulatedDelay(60.0, 60.0), SimulatedDelay(), SimulatedDelay()]
+        jobs = [Job(c, 0, Downlink({"model": fleet.initial}), simulated_delay=delay) for c, delay in enumerate(delays)]
+        messenger = DirectMessenger(grid, RunIdentity("ab"), fleet.classes, sleeps=True)
+        messenger.expects = {"delta": Spec.weights(fleet.layout)}
+        messenger.send(jobs)
+        first = grid._slots[0].current
+        assert first is not None
+        assert [job.clients for job in first.jobs] == [[0], [1]]
+        results = []
+        while len(results) < len(jobs):
+            results += messenger.receive()
+    finally:
+        grid.close()
+    assert [result.job.client for result in results if isinstance(result, Failure)] == [1]
+    assert sorted(result.job.client for result in results if isinstance(result, Answer)) == [0, 2, 3]
+
+
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """The address of a Ray head node that somebody else started."""
+    """The address of a Ray head node that is already running."""
     port = free_port()
     with TemporaryDirectory(prefix="ray") as folder:  # short: Ray makes sockets below it
         head = [
@@ -91,10 +172,10 @@ def cluster() -> Iterator[str]:
             await_port(port)
             yield f"127.0.0.1:{port}"
         finally:
-            stop_group(process, signal.SIGTERM)
-            stop_group(process, signal.SIGKILL)
+            stop(process)
 
 
+@pytest.mark.usefixtures("without_ray")
 def test_joining_an_existing_cluster(cluster: str, small: Callable[..., RunConfig], tmp_path: Path) -> None:
     launch(small().replace(out=str(tmp_path / "run")), "ray", cluster)
     assert (
@@ -102,6 +183,7 @@ def test_joining_an_existing_cluster(cluster: str, small: Callable[..., RunConfi
     )
 
 
-def test_an_address_where_nobody_answers_is_named(small: Callable[..., RunConfig], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_ray")
+def test_an_address_where_nothing_listens_is_named(small: Callable[..., RunConfig], tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match=r"cannot join Ray at 127\.0\.0\.1"):
         launch(small().replace(out=str(tmp_path / "run")), "ray", f"127.0.0.1:{free_port()}")

@@ -1,5 +1,6 @@
-"""Machines reached by ssh: a real sshd on a high loopback port, with keys of its own, started and stopped here."""
+"""Machines reached by ssh: a real sshd on a port of loopback, started by each test with keys of its own."""
 
+import getpass
 import os
 import shutil
 import site as sites
@@ -10,19 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.record import read_summary
+from fedsim.results.record import read_summary
+from tests.system_tools import BIN, program
 
-from .flower import BIN, await_port, free_port
+from .flower import await_port, free_port
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.needs("sshd"), pytest.mark.timeout(600)]
+USER = getpass.getuser()
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[str]:
-    """What to type after `ssh` to get in."""
-    program = shutil.which("sshd", path=f"/usr/sbin:{os.environ['PATH']}")
-    if program is None or os.geteuid() != 0:
-        pytest.fail("sshd is missing or this is not root: apt-get install openssh-server (as .ci/run does)")
+def login(tmp_path: Path) -> Iterator[str]:
+    """The arguments of `ssh` with which this user logs in."""
     keys, port = tmp_path / "keys", free_port()
     keys.mkdir(mode=0o700)
     for name in ("host", "user"):
@@ -34,12 +34,14 @@ def door(tmp_path: Path) -> Iterator[str]:
         f"ListenAddress 127.0.0.1:{port}\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/authorized\n"
         f"PidFile {keys}/pid\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 50\n"
     )
-    Path("/run/sshd").mkdir(exist_ok=True)  # where sshd gives up its rights
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where an sshd of root gives up its privileges
     with (keys / "log").open("wb") as log:
-        daemon = subprocess.Popen([program, "-D", "-e", "-f", str(keys / "config")], stderr=log)
+        daemon = subprocess.Popen([str(program("sshd")), "-D", "-e", "-f", str(keys / "config")], stderr=log)
         try:
             await_port(port)
-            yield f"-p {port} -i {keys}/user -o UserKnownHostsFile={keys}/known -o IdentitiesOnly=yes root@127.0.0.1"
+            options = f"-p {port} -i {keys}/user -o UserKnownHostsFile={keys}/known -o IdentitiesOnly=yes"
+            yield f"{options} {USER}@127.0.0.1"
         finally:
             daemon.terminate()
             daemon.wait()
@@ -50,8 +52,8 @@ def deploy(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
 
 
-def federation(folder: Path, door: str, python: str, nodes: int = 2) -> None:
-    where = f'ssh = "{door}"\npython = "{python}"\n'
+def federation(folder: Path, login: str, python: str, nodes: int = 2) -> None:
+    where = f'ssh = "{login}"\npython = "{python}"\n'
     text = f'[server]\n{where}home = "{folder}/far/server"\nfleet-port = {free_port()}\ncontrol-port = {free_port()}\n'
     for number in range(nodes):
         name = f"ward-{number}"
@@ -61,7 +63,7 @@ def federation(folder: Path, door: str, python: str, nodes: int = 2) -> None:
 
 
 def environment(folder: Path) -> Path:
-    """A virtual environment with everything that fedsim needs, borrowed from this one; returns where packages go."""
+    """A virtual environment that finds what fedsim needs in this one; returns the folder of its own packages."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "needed.pth").write_text("\n".join(sites.getsitepackages()))
@@ -72,15 +74,15 @@ def environment(folder: Path) -> Path:
     return packages
 
 
-def test_a_federation_by_ssh_from_up_to_purge(door: str, tmp_path: Path) -> None:
-    """fedsim gets there as a wheel: the machine's own environment holds only what fedsim needs."""
+def test_a_federation_by_ssh_from_up_to_purge(login: str, tmp_path: Path) -> None:
+    """`up --install` copies a wheel of fedsim there: the machine's environment has only what fedsim depends on."""
     packages = environment(tmp_path / "venv")
-    federation(tmp_path, door, str(tmp_path / "venv"))
+    federation(tmp_path, login, str(tmp_path / "venv"))
     try:
         up = deploy(tmp_path, "up", "--install")
         assert up.returncode == 0, up.stderr
-        assert "installed fedsim-" in up.stdout
-        assert list(packages.glob("fedsim-*.dist-info"))
+        assert "installed fedsim_flower-" in up.stdout
+        assert list(packages.glob("fedsim_flower-*.dist-info"))
         run = deploy(tmp_path, "run", "--out", str(tmp_path / "run"), "--set", "rounds=2")
         assert run.returncode == 0, run.stderr
         assert read_summary(tmp_path / "run")["rounds"] == 2
@@ -90,12 +92,12 @@ def test_a_federation_by_ssh_from_up_to_purge(door: str, tmp_path: Path) -> None
     assert not list((tmp_path / "far").iterdir())
 
 
-def test_a_wrong_port_and_a_wrong_key_are_named(door: str, tmp_path: Path) -> None:
-    federation(tmp_path, f"-p {free_port()} root@127.0.0.1", sys.executable)
+def test_a_wrong_port_and_a_wrong_key_are_named(login: str, tmp_path: Path) -> None:
+    federation(tmp_path, f"-p {free_port()} {USER}@127.0.0.1", sys.executable)
     refused = deploy(tmp_path, "up")
     assert refused.returncode == 1
     assert "server: ssh" in refused.stderr
     assert "Connection refused" in refused.stderr
-    Path(door.split()[3] + ".pub").with_name("authorized").write_text("")
-    federation(tmp_path, door, sys.executable)
+    Path(login.split()[3] + ".pub").with_name("authorized").write_text("")
+    federation(tmp_path, login, sys.executable)
     assert "Permission denied" in deploy(tmp_path, "up").stderr

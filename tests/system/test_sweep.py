@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fedsim import sweep
-from fedsim.cells import Cell
 from fedsim.cli import main
 from fedsim.commands.sweep import cells_table
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from fedsim.record import read_manifest
+from fedsim.results.record import read_manifest
+from fedsim.sweep.runner import Cell
+from fedsim.sweep.sweep_file import read_sweep
 
 QUICK = """
 about = "two seeds"
@@ -38,7 +38,7 @@ def written(tmp_path: Path, text: str, name: str = "file") -> str:
 def test_a_grid_is_every_combination(tmp_path: Path) -> None:
     text = '[grid]\nalgorithm = ["fedavg", "local"]\nseed = [0, 1]\n"partition.alpha" = [0.1]\n'
     text += '[base]\npartition = "dirichlet"\n'
-    got = sweep.read(written(tmp_path, text))
+    got = read_sweep(written(tmp_path, text))
     assert list(got.cells) == [f"{a}-seed={s}-partition.alpha=0.1" for a in ("fedavg", "local") for s in (0, 1)]
     assert got.cells["local-seed=1-partition.alpha=0.1"].params("partition").alpha == 0.1
 
@@ -55,16 +55,16 @@ def test_cells_are_crossed_with_the_grid_and_algorithms_have_their_own_keys(tmp_
     [cell.tuned]
     algorithm = "fedavg-ft"
     """
-    got = sweep.read(written(tmp_path, text))
+    got = read_sweep(written(tmp_path, text))
     assert list(got.cells) == ["plain-seed=0", "plain-seed=1", "tuned-seed=0", "tuned-seed=1"]
     assert (got.cells["plain-seed=0"].lr, got.cells["tuned-seed=1"].lr) == (0.05, 0.3)
     assert got.cells["tuned-seed=0"].params("fedavg-ft").epochs == 4
-    assert sweep.read(written(tmp_path, text), ["lr=0.7"]).cells["tuned-seed=0"].lr == 0.7
+    assert read_sweep(written(tmp_path, text), ["lr=0.7"]).cells["tuned-seed=0"].lr == 0.7
 
 
 def test_a_file_may_start_from_another(tmp_path: Path) -> None:
     written(tmp_path, "[base]\nrounds = 7\nclients = 4\n[grid]\nseed = [1]\n", "common")
-    got = sweep.read(written(tmp_path, 'include = "common.toml"\n[base]\nclients = 5\n'))
+    got = read_sweep(written(tmp_path, 'include = "common.toml"\n[base]\nclients = 5\n'))
     (config,) = got.cells.values()
     assert (config.rounds, config.clients, config.seed) == (7, 5, 1)
 
@@ -78,9 +78,9 @@ def test_files_that_make_no_sense(tmp_path: Path) -> None:
         ("[cell.a]\nround = 3\n", "unknown config key 'round'"),
     ]:
         with pytest.raises(ConfigError, match=told):
-            sweep.read(written(tmp_path, text))
+            read_sweep(written(tmp_path, text))
     with pytest.raises(ConfigError, match="sageflow-stragglers-digits"):
-        sweep.read("sageflow")
+        read_sweep("sageflow")
 
 
 @pytest.mark.system
@@ -147,18 +147,18 @@ def test_killed_and_called_again_it_ends_the_same(tmp_path: Path) -> None:
 @pytest.mark.system
 def test_a_worker_that_dies_takes_only_its_cell_along(tmp_path: Path) -> None:
     text = QUICK.replace("rounds = 2", "rounds = 150\ncheckpoint-every = 5")
-    home, lock = tmp_path / "runs", tmp_path / "runs" / "seed=1" / ".lock"
+    home, pid = tmp_path / "runs", tmp_path / "runs" / "seed=1" / ".lock"
     command = [sys.executable, "-m", "fedsim.cli", "sweep", written(tmp_path, text), "--out", str(home), "--jobs", "2"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not (lock.parent / "checkpoint").exists() and time.monotonic() < deadline:
+    while not (pid.parent / "checkpoint").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(int(lock.read_text()), signal.SIGKILL)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
     assert process.wait(timeout=120) == 1
-    assert "its worker died" in (lock.parent / "failure.txt").read_text()
+    assert "its worker died" in (pid.parent / "failure.txt").read_text()
     assert read_manifest(home / "seed=2")["status"] == "finished"
     assert subprocess.run([*command, "--retry"], stdout=subprocess.DEVNULL, timeout=120).returncode == 0
-    assert read_manifest(lock.parent)["status"] == "finished"
+    assert read_manifest(pid.parent)["status"] == "finished"
 
 
 def report(home: Path, tmp_path: Path) -> list[dict[str, object]]:
@@ -203,7 +203,7 @@ def test_reports_of_its_folder_know_the_sweep(tmp_path: Path, capsys: pytest.Cap
     told = capsys.readouterr()
     for words in ("67.25 ± 0.50", "12.00", "a paper", "0 of 1"):
         assert words in told.out
-    assert f"missing: {home / 'bad-seed=1'}" in told.err
+    assert f"missing: {home / 'bad-seed=1'}" in told.out
 
 
 def test_the_live_table_tells_how_far_everything_is(tmp_path: Path) -> None:
@@ -211,9 +211,9 @@ def test_the_live_table_tells_how_far_everything_is(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     evaluation = {"kind": "evaluation", "round": 10, "clients": [{"personal": 0.5}, {"personal": 0.25}]}
     (tmp_path / "b" / "events.jsonl").write_text(json.dumps(evaluation) + '\n{"kind": "st')
-    cells[0].ended("")
+    cells[0].finish()
     cells[1].status = "running"
-    cells[2].ended("no such data")
+    cells[2].finish("no such data")
     table = cells_table(cells, passed=50.0)
     assert table.title == "1 done, 1 running, 1 failed, 1 left; 50 s, about 30 s to go"  # 2.5 of 4 in 50 s
     assert [list(column.cells) for column in table.columns][2:] == [["10/20", "", "", ""], ["37.5 %", "", "", ""]]

@@ -9,11 +9,11 @@ home=$home
 id -u $user > /dev/null 2>&1 || useradd --system --user-group --home-dir /nonexistent --shell /usr/sbin/nologin $user
 if ! test -x "$$python"; then
     python3 -m venv $environment
-    "$$python" -m pip install --disable-pip-version-check --constraint constraints.txt ./fedsim-*.whl
+    "$$python" -m pip install --disable-pip-version-check --constraint constraints.txt ./$wheel-*.whl
 fi
-found=$$("$$python" -c 'from importlib.metadata import version; print(version("fedsim"))')
+found=$$("$$python" -c 'from importlib.metadata import version; print(version("$distribution"))')
 if test "$$found" != $version; then
-    echo "$$python has fedsim $$found, the federation $version: install ./fedsim-*.whl there" >&2
+    echo "$$python has $distribution $$found, the federation $version: install ./$wheel-*.whl there" >&2
     exit 1
 fi
 

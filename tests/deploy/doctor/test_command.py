@@ -18,7 +18,7 @@ def test_the_command_tells_the_same_as_data_and_exits_with_1(node: Path, capsys:
     assert [line.split()[0] for line in lines] == [entry["level"] for entry in data]
     (wrong,) = [entry for entry in data if entry["level"] == "problem"]
     assert wrong["what"] == "clock"
-    assert set(wrong) == {"level", "what", "told", "remedy"}
+    assert set(wrong) == {"level", "what", "message", "remedy"}
 
 
 @pytest.mark.parametrize(

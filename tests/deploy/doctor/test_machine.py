@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import doctor
-from deploy.checks import machine, software
-from deploy.finding import Finding
 from fedsim.cli import main
+from fedsim.deploy import doctor
+from fedsim.deploy.checks import machine, software
+from fedsim.deploy.finding import Finding
 
 from ...system.flower import free_port
-from .home import change, the_problem
+from .home_folder import change, the_problem
 
 
 def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +29,7 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize(("ahead", "told"), [(6, "6.0 s ahead of"), (-7, "7.0 s behind")])
 def test_a_skewed_clock(node: Path, ahead: float, told: str) -> None:
-    line = the_problem(doctor.examine(node, reference=1000.0, here=1000.0 + ahead))
+    line = the_problem(doctor.check_home(node, reference=1000.0, here=1000.0 + ahead))
     assert told in line
     assert "more than 5 s ahead or 305 s behind" in line
 
@@ -38,7 +38,7 @@ def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     assert machine.disk("state", tmp_path / "not" / "yet" / "there").level == "ok"
     refused = machine.disk("state", tmp_path / "file" / "state")
-    assert (refused.level, f"{tmp_path / 'file' / 'state'} cannot be written" in refused.told) == ("problem", True)
+    assert (refused.level, f"{tmp_path / 'file' / 'state'} cannot be written" in refused.message) == ("problem", True)
     monkeypatch.setattr(machine, "LITTLE", float("inf"))
     assert machine.disk("state", tmp_path).level == "warning"
     monkeypatch.setattr(machine, "TOO_LITTLE", float("inf"))
@@ -48,9 +48,9 @@ def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_that_is_not_there(node: Path) -> None:
     config = json.loads((node / "node.json").read_text())["config"]
     change(node, config={**config, "device": "cuda:99"})
-    assert "cuda:99 was asked for" in the_problem(doctor.examine(node))
+    assert "cuda:99 was asked for" in the_problem(doctor.check_home(node))
     change(node, config={**config, "device": "tpu"})
-    assert "unknown device 'tpu'" in the_problem(doctor.examine(node))
+    assert "unknown device 'tpu'" in the_problem(doctor.check_home(node))
 
 
 def test_gpus_that_torch_does_not_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_gpus_that_torch_does_not_see(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found = machine.gpus()
     assert found.level == "warning"
-    assert "nvidia-smi sees 99, torch" in found.told
+    assert "nvidia-smi sees 99, torch" in found.message
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_gpus_that_torch_does_not_see(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_why_torch_sees_no_gpu(built: str | None, count: int, newest: str, hidden: str | None, told: str) -> None:
-    assert told in machine._blindness(built, count, newest, hidden)[0]
+    assert told in machine._why_hidden(built, count, newest, hidden)[0]
 
 
 def test_packages_that_do_not_fit() -> None:
     need = software.Requirement("numpy>=99")
-    assert f"{version('numpy')} is installed, but fedsim needs numpy >=99" in str(software._fits(need, "fedsim"))
+    assert f"{version('numpy')} is installed, but fedsim needs numpy >=99" in str(software._satisfies(need, "fedsim"))
 
 
 @pytest.mark.system

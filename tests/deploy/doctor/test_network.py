@@ -1,4 +1,4 @@
-"""Ports and servers on real sockets: free, reachable, and who they say they are."""
+"""Checks of ports and servers, on real sockets: free, reachable, with a valid certificate."""
 
 import json
 import socket
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy import doctor
-from deploy.checks import network
+from fedsim.deploy import doctor
+from fedsim.deploy.checks import network
 
 from ...system.flower import Federation, await_port, free_port
-from ..authority import Authority, store
-from .home import change, the_problem
+from ..certificate_authority import CertificateAuthority, store
+from .home_folder import change, the_problem
 
 
 def test_a_port_in_use(node: Path, server: Path) -> None:
@@ -23,27 +23,27 @@ def test_a_port_in_use(node: Path, server: Path) -> None:
         port = taken.getsockname()[1]
         change(node, port=port)
         change(server, fleet_port=port)
-        assert f"port {port} of this machine is in use" in the_problem(doctor.examine(node))
-        assert f"fleet-port {port}" in the_problem(doctor.examine(server))
-        assert all(finding.level == "ok" for finding in doctor.examine(server, running=True))
+        assert f"port {port} of this machine is in use" in the_problem(doctor.check_home(node))
+        assert f"fleet-port {port}" in the_problem(doctor.check_home(server))
+        assert all(finding.level == "ok" for finding in doctor.check_home(server, running=True))
 
 
 def test_only_the_address_that_is_listened_at_matters(server: Path) -> None:
     with socket.create_server(("127.0.0.2", 0)) as taken:
         change(server, fleet_port=taken.getsockname()[1])
-        assert "in use" in the_problem(doctor.examine(server))
+        assert "in use" in the_problem(doctor.check_home(server))
         change(server, bind="127.0.0.1")
-        assert all(finding.level == "ok" for finding in doctor.examine(server))
+        assert all(finding.level == "ok" for finding in doctor.check_home(server))
     change(server, bind="192.0.2.1")
-    assert "nothing can listen at 192.0.2.1:" in the_problem(doctor.examine(server))
+    assert "nothing can listen at 192.0.2.1:" in the_problem(doctor.check_home(server))
 
 
-def test_a_host_that_is_elsewhere(server: Path, authority: Authority) -> None:
-    store(server / "server.key", authority.issue(server / "server.crt", ["192.0.2.1", "no-such-host.invalid"]))
+def test_a_host_that_is_elsewhere(server: Path, ca: CertificateAuthority) -> None:
+    store(server / "server.key", ca.issue(server / "server.crt", ["192.0.2.1", "no-such-host.invalid"]))
     change(server, host="192.0.2.1")
-    assert "192.0.2.1) is no address of this machine" in the_problem(doctor.examine(server), "warning")
+    assert "192.0.2.1) is not an address of this machine" in the_problem(doctor.check_home(server), "warning")
     change(server, host="no-such-host.invalid")
-    assert "no-such-host.invalid cannot be resolved" in the_problem(doctor.examine(server))
+    assert "no-such-host.invalid cannot be resolved" in the_problem(doctor.check_home(server))
 
 
 @contextmanager
@@ -77,35 +77,35 @@ def listening(home: Path | None) -> Iterator[str]:
     thread.join()
 
 
-def test_the_server_proves_itself(node: Path, server: Path, authority: Authority) -> None:
+def test_the_server_proves_itself(node: Path, server: Path, ca: CertificateAuthority) -> None:
     with listening(server) as address:
         change(node, superlink=address)
-        assert all(finding.level == "ok" for finding in doctor.examine(node, reach=True))
-        Authority.new().publish(node / "ca.crt")
-        line = the_problem(doctor.examine(node, reach=True))
+        assert all(finding.level == "ok" for finding in doctor.check_home(node, reach=True))
+        CertificateAuthority.new().publish(node / "ca.crt")
+        line = the_problem(doctor.check_home(node, reach=True))
         assert f"the certificate of {address} is refused" in line
         assert str(node / "ca.crt") in line
-    store(server / "server.key", authority.issue(server / "server.crt", ["10.0.0.1"]))
-    authority.publish(node / "ca.crt")
+    store(server / "server.key", ca.issue(server / "server.crt", ["10.0.0.1"]))
+    ca.publish(node / "ca.crt")
     with listening(server) as address:
         change(node, superlink=address)
-        assert "IP address mismatch" in the_problem(doctor.examine(node, reach=True))
+        assert "IP address mismatch" in the_problem(doctor.check_home(node, reach=True))
 
 
 def test_a_server_in_plain_text(node: Path) -> None:
     with listening(None) as address:
         change(node, superlink=address)
-        assert f"{address} does not speak TLS" in the_problem(doctor.examine(node, reach=True))
+        assert f"{address} does not speak TLS" in the_problem(doctor.check_home(node, reach=True))
 
 
 def test_an_unreachable_server(node: Path) -> None:
     port = free_port()
     change(node, superlink=f"127.0.0.1:{port}")
-    assert f"nothing listens at 127.0.0.1:{port}" in the_problem(doctor.examine(node, reach=True))
+    assert f"nothing listens at 127.0.0.1:{port}" in the_problem(doctor.check_home(node, reach=True))
     change(node, superlink="no-such-host.invalid:9092")
-    assert "no-such-host.invalid cannot be resolved" in the_problem(doctor.examine(node, reach=True))
+    assert "no-such-host.invalid cannot be resolved" in the_problem(doctor.check_home(node, reach=True))
     change(node, superlink="10.0.0.1")
-    assert "write it as HOST:PORT" in the_problem(doctor.examine(node, reach=True))
+    assert "write it as HOST:PORT" in the_problem(doctor.check_home(node, reach=True))
 
 
 def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,16 +125,16 @@ def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.system
 def test_a_real_superlink(server: Path, tmp_path: Path) -> None:
     """gRPC and HTTP, both behind the federation's certificate."""
-    about = json.loads((server / "server.json").read_text())
+    config = json.loads((server / "server.json").read_text())
     files = ["--ssl-certfile", server / "server.crt", "--ssl-keyfile", server / "server.key"]
-    ports = ["--fleet-api-address", f"127.0.0.1:{about['fleet-port']}", "--port", about["control-port"]]
+    ports = ["--fleet-api-address", f"127.0.0.1:{config['fleet-port']}", "--port", config["control-port"]]
     federation = Federation(tmp_path, 0)
     with ExitStack() as stack:
         stack.push(federation)  # which ends what it has spawned
         link = ["flower-superlink", *files, "--ssl-ca-certfile", server / "ca.crt", *ports]
         federation.spawn("secured", [str(part) for part in link])
-        for port in (about["fleet-port"], about["control-port"]):
+        for port in (config["fleet-port"], config["control-port"]):
             await_port(port)
             assert network.reachable(f"127.0.0.1:{port}", server / "ca.crt").level == "ok"
-        assert all(finding.level == "ok" for finding in doctor.examine(server, running=True, reach=True))
-        assert f"fleet-port {about['fleet-port']}" in str(doctor.examine(server))
+        assert all(finding.level == "ok" for finding in doctor.check_home(server, running=True, reach=True))
+        assert f"fleet-port {config['fleet-port']}" in str(doctor.check_home(server))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.inventory import Inventory
-from deploy.render import KINDS, render
+from fedsim.deploy.inventory import Inventory
+from fedsim.deploy.render import KINDS, render
 
-from .trial import make
+from .example import make
 
 
 @pytest.fixture(scope="package")

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import yaml
 
-from deploy import pki
-from deploy.inventory import Inventory
+from fedsim.deploy import pki
+from fedsim.deploy.inventory import Inventory
 
-from .trial import DATA, NODES, documents, of_kind
+from .example import DATA, NODES, documents, of_kind
 
 
 def test_containers_call_the_server_by_a_name_of_its_certificate(
     rendered: dict[str, Path], inventory: Inventory
 ) -> None:
-    names = pki.names_of(pki.read_certificate(rendered["compose"] / "config/server.crt"))
+    names = pki.valid_names(pki.read_certificate(rendered["compose"] / "config/server.crt"))
     maps = of_kind(documents(rendered["kubernetes"]), "ConfigMap")
     for node in inventory.nodes:
         texts = (
@@ -29,7 +29,7 @@ def test_containers_call_the_server_by_a_name_of_its_certificate(
             assert about["config"]["partition-id"] == node.partition_id
     assert json.loads(maps["fedsim-node-no"]["data"]["node.json"])["config"]["data"] == "/data/%h.npz"
     services = of_kind(documents(rendered["kubernetes"]), "Service")
-    assert pki.INSIDE in services
+    assert pki.CONTAINER_HOST in services
     own = json.loads((rendered["systemd"] / "no/home/node.json").read_text())
     assert (own["superlink"], own["config"]["data"]) == ("192.0.2.1:9392", DATA)
 

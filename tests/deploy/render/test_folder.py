@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.inventory import FILE, Inventory, read
-from deploy.render import render
+from fedsim.deploy.inventory import FILE, Inventory, read
+from fedsim.deploy.render import render
 
-from .trial import NODES, ROOT, make
+from .example import NODES, ROOT, make
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def test_the_federation_is_operated_from_its_folder(rendered: dict[str, Path], k
 
 def test_fedsim_itself_is_in_the_folder(rendered: dict[str, Path]) -> None:
     for folder in (rendered["compose"], rendered["kubernetes"], rendered["systemd"] / "server"):
-        (wheel,) = folder.glob("fedsim-*.whl")
+        (wheel,) = folder.glob("fedsim_flower-*.whl")
         inside = set(zipfile.ZipFile(wheel).namelist())
-        assert {"deploy/agent.py", "deploy/render/templates/Dockerfile", "fedsim/client_app.py"} <= inside
+        assert {"fedsim/deploy/agent.py", "fedsim/deploy/render/templates/Dockerfile", "fedsim/client/app.py"} <= inside
         assert (folder / "constraints.txt").read_bytes() == (ROOT / "constraints.txt").read_bytes()
 
 
-def test_every_gap_is_filled(rendered: dict[str, Path]) -> None:
+def test_every_placeholder_is_replaced(rendered: dict[str, Path]) -> None:
     for path in (p for folder in rendered.values() for p in folder.rglob("README.txt")):
         assert "$" not in path.read_text()
     assert all(f"{name}/install.sh" in (rendered["systemd"] / "README.txt").read_text() for name in ("server", *NODES))
 
 
-def test_rendering_again_takes_away_what_is_no_more(tmp_path: Path) -> None:
+def test_rendering_again_removes_outdated_files(tmp_path: Path) -> None:
     (tmp_path / "federation").mkdir()
     before, out = make(tmp_path / "federation"), tmp_path / "out"
     list(render(before, "compose", out))

@@ -1,25 +1,25 @@
-"""Who gets what: nobody gets another one's key, and nobody the authority's."""
+"""Rendered private keys: no machine gets the key of another one, and none gets the key of the CA."""
 
 from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
 
-from deploy import pki
-from deploy.inventory import Inventory
-from deploy.render import KINDS
+from fedsim.deploy import pki
+from fedsim.deploy.inventory import Inventory
+from fedsim.deploy.render import KINDS
 
-from .trial import NODES, documents, of_kind
+from .example import NODES, documents, of_kind
 
 
 def private_keys(inventory: Inventory) -> dict[str, bytes]:
-    keys = {"authority": inventory.secrets / pki.CA_KEY, "server": inventory.secrets / pki.SERVER_KEY}
+    keys = {"ca": inventory.secrets / pki.CA_KEY, "server": inventory.secrets / pki.SERVER_KEY}
     keys |= {name: pki.node_key(inventory.secrets, name) for name in NODES}
     return {name: path.read_bytes() for name, path in keys.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_with_a_private_key_are_for_their_owner_and_the_authoritys_is_in_none(
+def test_files_with_a_private_key_are_readable_by_their_owner_only_and_none_has_the_key_of_the_ca(
     rendered: dict[str, Path], inventory: Inventory, kind: str
 ) -> None:
     keys, held = private_keys(inventory), set[str]()

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy import pki
-from deploy.inventory import Inventory
-from deploy.render import KINDS, render
-from deploy.setup import init
 from fedsim.cli import main
+from fedsim.deploy import pki
+from fedsim.deploy.inventory import Inventory
+from fedsim.deploy.render import KINDS, render
+from fedsim.deploy.setup import init
 from fedsim.errors import ConfigError, FedsimError
 
-from .trial import make
+from .example import make
 
 
 def test_another_kind_is_refused_with_the_choices(
@@ -59,10 +59,9 @@ def test_keys_and_certificates_must_be_there_and_fit(tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match=r"gpus\.key is missing: run `fedsim deploy init`"):
         list(render(inventory, "compose", tmp_path / "out"))
     list(init(tmp_path, "trial", "", 0, [], False))
-    old = [name for name in pki.names_of(pki.read_certificate(inventory.secrets / pki.SERVER)) if name != pki.INSIDE]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pki, "INSIDE", "localhost")  # as certificates were made before containers had a name for it
-        pki.issue_server(inventory.secrets, old)
+        patch.setattr(pki, "CONTAINER_HOST", "localhost")  # a certificate that is not valid in containers
+        pki.issue_server_certificate(inventory.secrets, [inventory.server.host])
     with pytest.raises(FedsimError, match="not valid for fedsim-server: `fedsim deploy init --rotate` renews it"):
         list(render(inventory, "compose", tmp_path / "out"))
     list(init(tmp_path, "trial", "", 0, [], rotate=True))

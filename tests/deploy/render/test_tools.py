@@ -1,31 +1,27 @@
 """What `fedsim deploy render` writes is accepted by the tools it is for, and read by them as it was meant."""
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
-from deploy import pki
-from deploy.inventory import Inventory
+from fedsim.deploy import pki
+from fedsim.deploy.inventory import Inventory
+from tests.system_tools import BIN, docker_compose, program
 
-from .trial import DATA, NODES, documents, of_kind, run, tool
+from .example import DATA, NODES, documents, of_kind, run
 
 
 def composed(folder: Path) -> Any:
     """As Docker Compose understands it."""
-    plugin = shutil.which("docker") and subprocess.run(
-        ["docker", "compose", "version"], capture_output=True, check=False
-    )
-    command = (
-        ["docker", "compose"] if plugin and plugin.returncode == 0 else [tool("docker-compose", ".ci/docker-compose")]
-    )
+    command = docker_compose()
+    assert command is not None
     return json.loads(run(*command, "config", "--format", "json", cwd=folder))
 
 
+@pytest.mark.needs("docker-compose")
 def test_docker_compose_accepts_it_and_reads_what_was_meant(rendered: dict[str, Path], inventory: Inventory) -> None:
     found = composed(rendered["compose"])
     services = found["services"]
@@ -34,7 +30,7 @@ def test_docker_compose_accepts_it_and_reads_what_was_meant(rendered: dict[str, 
     assert data["source"].replace("$$", "$") == DATA  # `config` writes $ as it must be written
     assert data["read_only"] is True
     assert found["secrets"]["7"]["file"] == str(rendered["compose"] / "secrets/nodes/7.key")
-    assert services["server"]["networks"]["federation"]["aliases"] == [pki.INSIDE]
+    assert services["server"]["networks"]["federation"]["aliases"] == [pki.CONTAINER_HOST]
     assert "ports" not in services["server"]  # open to its own network alone
     for name in ("server", *NODES):
         service = services[name]
@@ -48,21 +44,22 @@ def test_docker_compose_accepts_it_and_reads_what_was_meant(rendered: dict[str, 
 
 
 def test_the_compose_file_follows_the_compose_specification(rendered: dict[str, Path]) -> None:
-    check = tool("check-jsonschema", "the dev extra")
-    run(check, "--builtin-schema", "vendor.compose-spec", rendered["compose"] / "compose.yaml")
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", rendered["compose"] / "compose.yaml")
 
 
+@pytest.mark.needs("hadolint")
 @pytest.mark.parametrize("kind", ["compose", "kubernetes"])
 def test_hadolint_finds_nothing_in_the_dockerfile(rendered: dict[str, Path], kind: str) -> None:
-    assert run(tool("hadolint", "the dev extra, on x86"), rendered[kind] / "Dockerfile") == ""
+    assert run(str(program("hadolint")), rendered[kind] / "Dockerfile") == ""
     ignored = (rendered[kind] / ".dockerignore").read_text().split()
-    assert ignored == ["*", "!constraints.txt", "!fedsim-*.whl"]  # no key can get into an image
+    assert ignored == ["*", "!constraints.txt", "!fedsim_flower-*.whl"]  # no key can get into an image
 
 
+@pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("name", ["server/fedsim-server", "no/fedsim-node-no"])
 def test_systemd_accepts_the_units(rendered: dict[str, Path], name: str) -> None:
     unit = rendered["systemd"] / f"{name}.service"
-    analyze = tool("systemd-analyze", "Debian's systemd")
+    analyze = "systemd-analyze"
     assert run(analyze, "verify", "--man=no", unit) == ""  # it also looks for the program, in a folder with odd letters
     run(analyze, "security", "--offline=true", "--threshold=30", unit)  # of 100: how much a unit could do
 

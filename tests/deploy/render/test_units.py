@@ -1,4 +1,4 @@
-"""The units for real: their commands bring up a server and a node, as systemd would."""
+"""The commands of the rendered units start a server and a node, run as systemd would run them."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from deploy.inventory import FILE, read
-from deploy.render import render
-from deploy.setup import init
+from fedsim.deploy.inventory import FILE, read
+from fedsim.deploy.render import render
+from fedsim.deploy.setup import init
 
-from .trial import ROOT, make
+from .example import ROOT, make
 
 
 def free_ports(count: int) -> list[int]:
@@ -39,7 +39,7 @@ def exec_lines(unit: Path) -> dict[str, list[str]]:
 
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Ended as systemd does: the whole group, nodes first."""
+    """Ended as systemd does: the whole process group, nodes first."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in reversed(started):
@@ -73,14 +73,14 @@ def test_what_the_units_say_brings_a_server_and_a_node_online(
         )
         return commands
 
-    def desk(*command: str) -> list[Any]:
+    def control(*command: str) -> list[Any]:
         done = subprocess.run(command, cwd=homes["server"], env=environment, capture_output=True, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    assert desk(*start("server")["ExecStartPost"]) == ["ready", {"registered": "no"}]
+    assert control(*start("server")["ExecStartPost"]) == ["ready", {"registered": "no"}]
     start("no")
     deadline = time.monotonic() + 120
-    while (found := desk(sys.executable, "-m", "deploy.office", "nodes"))[0]["status"] != "online":
+    while (found := control(sys.executable, "-m", "fedsim.deploy.control", "nodes"))[0]["status"] != "online":
         assert time.monotonic() < deadline, found
     assert [(node["name"], node["status"]) for node in found] == [("no", "online")]
     assert tomllib.loads((tmp_path / "out" / FILE).read_text())["server"]["home"] == whole.server.home

@@ -16,39 +16,40 @@ import fedsim as fs
 
 @dataclass(frozen=True)
 class Params:
-    beta: float = 0.5
-    clip: float = 1.0  # c
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta < 1:
-            raise fs.ConfigError(f"beta must be at least 0 and below 1, not {self.beta}")
+    beta: fs.FractionBelowOne = 0.5
+    clip: fs.PositiveFloat = 1.0  # c
 
 
 @dataclass
 class State:
-    theta: fs.Vec
+    model: fs.Weights
     velocity: fs.Vec
 
 
 class FedAvgM(fs.ServerStrategy[Params, State]):
-    def init(self, theta: fs.Vec, fleet: fs.Fleet) -> State:
-        return State(theta.copy(), np.zeros_like(theta))
+    averages = True
 
-    def instruct(self, state: State, client: int) -> fs.Downlink:
-        return fs.Downlink({"model": state.theta})
+    def init(self, model: fs.Weights, fleet: fs.Fleet) -> State:
+        return State(model.copy(), np.zeros_like(model.parameters))
+
+    def instruct(self, state: State, client: int, train: bool) -> fs.Downlink:
+        return fs.Downlink({"model": state.model})
 
     def update(self, state: State, arrivals: Sequence[fs.Arrival]) -> State:
-        deltas, sizes = [a.uplink.vectors["delta"] for a in arrivals], [a.uplink.examples for a in arrivals]
-        state.velocity = np.float32(self.params.beta) * state.velocity + fs.weighted_mean(deltas, sizes)  # (1)
-        state.theta += state.velocity
-        return state
+        deltas, sizes = [a.uplink.weights["delta"] for a in arrivals], [a.uplink.examples for a in arrivals]
+        mean = self.aggregate([delta.parameters for delta in deltas], sizes)
+        velocity = np.float32(self.params.beta) * state.velocity + mean  # (1)
+        buffers = fs.weighted_mean([delta.buffers for delta in deltas], sizes)
+        return State(fs.Weights(state.model.parameters + velocity, buffers), velocity)
 
-    def global_model(self, state: State) -> fs.Vec:
-        return state.theta
+    def global_model(self, state: State) -> fs.Weights:
+        return state.model
 
 
 class Clipped(fs.LocalSGD):
-    def adjust(self, task: fs.Task, down: fs.Downlink, memory: fs.Memory) -> Callable[[Sequence[Any]], object]:
+    def gradient_hook(
+        self, task: fs.Task, down: fs.Downlink, state: fs.ClientState
+    ) -> Callable[[Sequence[Any]], object]:
         return lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, self.params.clip)  # (2)
 
 

@@ -1,0 +1,29 @@
+"""Batch steps that several client halves share."""
+
+from torch import Tensor
+
+from fedsim.clients.training import Batch, BatchStep, Trainer, one_step
+
+
+def repeated(times: int) -> BatchStep:
+    """So many steps of the optimizer on each mini-batch; the loss is the one before them."""
+    once = one_step()
+
+    def step(trainer: Trainer, batch: Batch) -> Tensor:
+        loss = once(trainer, batch)
+        for _ in range(times - 1):
+            once(trainer, batch)
+        return loss
+
+    return step
+
+
+def at_rate(lr: float, samples: int = 0) -> BatchStep:
+    """One step at another learning rate than the run's, on the first `samples` of each mini-batch (0: all)."""
+    once = one_step()
+
+    def step(trainer: Trainer, batch: Batch) -> Tensor:
+        trainer.optimizer.lr = lr
+        return once(trainer, (batch[0][:samples], batch[1][:samples]) if samples else batch)
+
+    return step

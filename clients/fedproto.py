@@ -1,0 +1,53 @@
+"""Client half of FedProto: trains its own model towards the global prototypes, and sends its own prototypes."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsim.algorithm import Task
+from fedsim.clients.heads import with_linear_head
+from fedsim.clients.local_sgd import LocalSGD
+from fedsim.clients.training import Batch, Loss, Trainer
+from fedsim.payload import ClientState, Downlink, Uplink
+from fedsim.weights import Weights
+
+IMPOSSIBLE = -1e9  # the bias of a class that is not to be predicted
+
+
+class FedProtoClient(LocalSGD):
+    """Expects parameters with `lam`. Equation numbers are those of `fedsim.strategies.fedproto`."""
+
+    def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
+        fit = task.fit(self._own(task, state), rng, loss=self.loss(task, down, state))
+        state.weights["model"] = fit.weights
+        found = task.by_class(fit.weights)  # (1)
+        arrays = {"prototypes": found.means, "counts": found.counts}
+        return Uplink(task.examples, arrays=arrays, metrics={"loss": fit.loss}, local=fit.weights)
+
+    @property
+    def lam(self) -> float:
+        return float(self.params.lam)
+
+    def loss(self, task: Task, down: Downlink, state: ClientState) -> Loss:
+        prototypes = torch.tensor(down.arrays["prototypes"])
+        known = torch.tensor(down.arrays["counts"] > 0)
+
+        def towards_prototypes(trainer: Trainer, batch: Batch) -> Tensor:
+            x, y = batch
+            features, output = trainer.forward(x)
+            distance: Tensor = (features.flatten(1) - prototypes.to(y.device)[y]) * known.to(y.device)[y, None]
+            return trainer.objective.loss(output, y) + self.lam * distance.square().mean()  # (2)
+
+        return towards_prototypes
+
+    def personalize(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Weights:
+        """(4) as a linear head, over the classes this client holds; its own head if none of them has a prototype."""
+        own, prototypes = self._own(task, state), down.arrays["prototypes"]
+        possible = (down.arrays["counts"] > 0) & (task.labels > 0)
+        if not possible.any():
+            return own
+        bias = np.where(possible, -np.square(prototypes).sum(axis=1) / 2, IMPOSSIBLE)
+        return with_linear_head(task.layout, own, prototypes, bias)
+
+    def _own(self, task: Task, state: ClientState) -> Weights:
+        return state.weights["model"] if "model" in state.weights else task.initial()

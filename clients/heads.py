@@ -1,0 +1,16 @@
+"""Linear heads made from vectors: several predictors (nearest prototype, sums of heads) are one linear layer."""
+
+import numpy as np
+
+from fedsim.errors import ConfigError
+from fedsim.layout import Layout
+from fedsim.payload import Array
+from fedsim.weights import Weights
+
+
+def with_linear_head(layout: Layout, weights: Weights, matrix: Array, bias: Array) -> Weights:
+    """The model with a head that returns matrix @ f + bias; raises ConfigError if its head is no linear layer."""
+    if matrix.shape[1] != layout.features:
+        raise ConfigError(f"a head of {matrix.shape[1]} features does not fit a model with {layout.features}")
+    values = np.concatenate([matrix.reshape(-1), bias]).astype(np.float32)
+    return weights.with_part(layout.part("head"), Weights(values))

@@ -1,0 +1,209 @@
+"""The only training loop of the project.
+
+`Trainer.run` takes a step on every mini-batch. An algorithm changes it in one of three places, from small to large:
+a *gradient hook* changes the gradients before each step (a proximal term, control variates); a *loss* replaces the
+loss of a mini-batch (distillation, prototypes); a *batch step* replaces everything that is done with a mini-batch
+(two steps, a second network, a meta-gradient).
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedsim.clients.objectives import Objective
+from fedsim.clients.optimizers import Optimizer, make_optimizer
+from fedsim.config import RunConfig
+from fedsim.errors import ConfigError
+from fedsim.layout import Part
+from fedsim.weights import Vec, Weights
+
+Batch = tuple[Tensor, Tensor]
+Loss = Callable[["Trainer", Batch], Tensor]  # the loss of one mini-batch
+GradientHook = Callable[[Sequence[Tensor]], object]  # changes the `.grad` of the parameters it is given
+BatchStep = Callable[["Trainer", Batch], Tensor]  # trains on one mini-batch, returns its loss
+
+
+class Samples:
+    """Inputs and targets on a device. Images are stored channels-last, which is fast, and handed out channels-first."""
+
+    def __init__(self, x: NDArray[Any], y: NDArray[Any], device: torch.device) -> None:
+        self._images = x.ndim == 4
+        inputs = torch.from_numpy(x)
+        self._x = (inputs.permute(0, 2, 3, 1) if self._images else inputs).contiguous().to(device)
+        self._y = torch.from_numpy(y).to(device)
+        self.device = device
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in (self._x, self._y))
+
+    @staticmethod
+    def joined(several: Sequence["Samples"]) -> "Samples":
+        """The samples of several clients as one: those of the first, then those of the second, and so on."""
+        whole = copy.copy(several[0])
+        whole._x, whole._y = torch.cat([s._x for s in several]), torch.cat([s._y for s in several])
+        return whole
+
+    def at(self, chosen: NDArray[np.int64]) -> Batch:
+        indices = torch.from_numpy(chosen).to(self.device)
+        return self._inputs(self._x.index_select(0, indices)), self._y.index_select(0, indices)
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        """All samples in order, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self._inputs(self._x[start : start + size]), self._y[start : start + size]
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        return x.permute(0, 3, 1, 2) if self._images else x
+
+
+class Trainer:
+    """A network with a client's samples and an optimizer: the argument of losses and batch steps."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        samples: Samples,
+        objective: Objective,
+        config: RunConfig,
+        lr: float,
+        rng: np.random.Generator,
+        train: Part | None = None,
+        batches_read: int = 0,
+    ) -> None:
+        self.network, self.samples, self.objective = network, samples, objective
+        self.config, self.lr, self.rng = config, lr, rng
+        self.parameters = list(network.parameters())
+        for parameter, trained in zip(self.parameters, trained_tensors(self.parameters, train), strict=True):
+            parameter.requires_grad_(trained)
+        self._start = batches_read if config.batches == "in-order" else None
+
+    @cached_property
+    def optimizer(self) -> Optimizer:
+        """The run's optimizer over the trained parameters; evaluations never make one."""
+        return make_optimizer(self.config, self.lr, [p for p in self.parameters if p.requires_grad])
+
+    def run(self, steps: int, step: BatchStep) -> float:
+        """The loop: so many mini-batches, epoch after epoch; returns the mean loss."""
+        total = torch.zeros((), device=self.samples.device)
+        self.network.train()
+        for chosen in batches(len(self.samples), self.config.batch_size, steps, self.rng, self._start):
+            total += step(self, self.samples.at(chosen)).detach()
+        return float(total) / max(1, steps)
+
+    def draw(self) -> Batch:
+        """A further random mini-batch, beside the loop's own."""
+        size = min(self.config.batch_size, len(self.samples))
+        return self.samples.at(self.rng.choice(len(self.samples), size, replace=False))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (the input of the head) and output, from one pass."""
+        features: Tensor = part_of(self.network, "base")(x)
+        return features, self.head(features)
+
+    def head(self, features: Tensor) -> Tensor:
+        output: Tensor = part_of(self.network, "head")(features)
+        return output
+
+    def backward(self, batch: Batch, loss: Loss | None = None) -> Tensor:
+        """The loss on a batch (the objective's unless given), and its gradients in the parameters."""
+        self.optimizer.zero_grad()
+        value = self.objective.loss(self.network(batch[0]), batch[1]) if loss is None else loss(self, batch)
+        torch.autograd.backward(value)
+        return value
+
+    def weights(self) -> Weights:
+        """The network's present weights."""
+        return weights_of(self.network)
+
+
+def one_step(gradient: GradientHook | None = None, loss: Loss | None = None) -> BatchStep:
+    """The usual batch step: one step of the optimizer, with changed gradients or another loss if given."""
+
+    def step(trainer: Trainer, batch: Batch) -> Tensor:
+        value = trainer.backward(batch, loss)
+        if gradient is not None:
+            gradient(trainer.parameters)
+        trainer.optimizer.step()
+        return value
+
+    return step
+
+
+def batches(
+    samples: int, size: int, steps: int, rng: np.random.Generator, start: int | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Index batches for so many steps, epoch after epoch, reshuffled each time; the last one of an epoch may be short.
+
+    With a `start` nothing is shuffled: batches are taken in order, beginning after the first `start` ones.
+    """
+    per_epoch, order = -(-samples // size), np.arange(samples)
+    for step in range(steps):
+        place = (step + (start or 0)) % per_epoch
+        if place == 0 and start is None:
+            order = rng.permutation(samples)
+        yield order[place * size : (place + 1) * size]
+
+
+def steps_of(samples: int, config: RunConfig, epochs: int | None = None) -> int:
+    """How many steps local training takes: whole epochs, or `local-steps` if the run counts in steps."""
+    if epochs is None and config.local_steps:
+        return config.local_steps
+    return -(-samples // config.batch_size) * (config.local_epochs if epochs is None else epochs)
+
+
+def trained_tensors(parameters: Sequence[Tensor], train: Part | None) -> list[bool]:
+    """For each tensor whether a part covers it; raises ConfigError if the part cuts through a tensor."""
+    if train is None:
+        return [True] * len(parameters)
+    ends = np.cumsum([p.numel() for p in parameters])[:-1]
+    covered = [set(piece.tolist()) for piece in np.split(train.parameters, ends)]
+    if any(len(values) > 1 for values in covered):
+        raise ConfigError("a part that is trained must cover whole tensors")
+    return [values == {True} for values in covered]
+
+
+def part_of(network: nn.Module, name: str) -> Any:
+    """The `base` or the `head` of a network; raises ConfigError for a network that is not head(base(x))."""
+    if not hasattr(network, name):
+        raise ConfigError(f"model {type(network).__name__} has no {name!r}: this algorithm needs models head(base(x))")
+    return getattr(network, name)
+
+
+def buffers_of(network: nn.Module) -> Iterator[Tensor]:
+    """BatchNorm's statistics and the like, without its integer counters."""
+    return (b for b in network.buffers() if b.is_floating_point())
+
+
+def weights_of(network: nn.Module) -> Weights:
+    return Weights(flatten(network.parameters()), flatten(buffers_of(network)))
+
+
+def load(network: nn.Module, weights: Weights) -> None:
+    """Copies weights into a network."""
+    assign(network.parameters(), weights.parameters)
+    assign(buffers_of(network), weights.buffers)
+
+
+def flatten(tensors: Iterator[Any]) -> Vec:
+    parts = [t.detach().reshape(-1) for t in tensors]
+    flat: Vec = torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32)
+    return flat
+
+
+def assign(tensors: Iterator[Any], vector: Vec) -> None:
+    """Copies the vector's parts into the tensors, in order."""
+    source, start = torch.from_numpy(np.require(vector, requirements="W")), 0
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor.copy_(source[start : start + tensor.numel()].view(tensor.shape))
+            start += tensor.numel()

@@ -1,0 +1,233 @@
+"""Local SGD of many small clients at once: what `TorchTask.fit` does for each of them, up to rounding.
+
+Each tensor of the network is stacked over the G clients of a group, and a layer is one batched product for all of them.
+The gradients of linear layers, ReLU and cross-entropy are written out, because the product that yields the gradient of
+a weight can then add the step to the weight itself: gradients are stored only if momentum or a hook needs them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedsim.algorithm import Fit
+from fedsim.clients.models import FlatSequential, HeadOnBase
+from fedsim.clients.objectives import Classification
+from fedsim.clients.task import TorchTask
+from fedsim.clients.training import GradientHook, Samples, batches, steps_of
+from fedsim.layout import Layout
+from fedsim.weights import Vec, Weights
+
+Stack = list[Tensor]  # every parameter of the network, of G clients: the first dimension is the client
+
+
+@dataclass
+class Member:
+    """One client of a group: the arguments of its `TorchTask.fit`."""
+
+    task: TorchTask
+    start: Weights
+    rng: np.random.Generator
+    gradient: GradientHook | None = None
+
+
+def can_vectorize(task: TorchTask) -> bool:
+    """Whether `fit_group` can train this client: SGD on the cross-entropy of a dense network."""
+    if type(task.objective) is not Classification or task.config.optimizer != "sgd":
+        return False
+    layers = dense_layers(task.network("model").module)
+    return layers is not None and layers[0].inputs == prod(task.shape)
+
+
+def fit_group(members: Sequence[Member]) -> list[Fit]:
+    """[m.task.fit(m.start, m.rng, gradient=m.gradient) for m in members], up to rounding.
+
+    `can_vectorize` must hold, and all members must have the same network, configuration and learning rate. The weights
+    of the results are the rows of one matrix.
+    """
+    steps = np.array([steps_of(m.task.examples, m.task.config) for m in members])
+    order = np.argsort(-steps, kind="stable")  # the members that still train are always the first rows
+    group = Group([members[i] for i in order])
+    for step in range(steps.max()):
+        group.step(int((steps > step).sum()))
+    models, losses, rows = group.parameters(), group.losses.tolist(), np.argsort(order)
+    fits = []
+    for member, taken, row in zip(members, steps.tolist(), rows.tolist(), strict=True):
+        member.task.batches_read += taken
+        fits.append(Fit(Weights(models[row]), losses[row] / max(1, taken), taken))
+    return fits
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A linear layer: which of the parameters are its own, and whether a ReLU follows."""
+
+    weight: int
+    bias: int | None
+    inputs: int
+    relu: bool = False
+
+    def forward(self, models: Stack, x: Tensor) -> Tensor:
+        """G x B x outputs from G x B x inputs."""
+        weight = models[self.weight].mT
+        output = x @ weight if self.bias is None else torch.baddbmm(models[self.bias].unsqueeze(1), x, weight)
+        return output.relu_() if self.relu else output
+
+    def add_gradient(self, to: Stack, x: Tensor, slope: Tensor, keep: float, scale: float) -> None:
+        """to = keep * to + scale * gradient in this layer's tensors; `slope` is the gradient of its output."""
+        to[self.weight].baddbmm_(slope.mT, x, beta=keep, alpha=scale)  # with beta=0 the old values do not matter
+        if self.bias is not None:
+            kept = to[self.bias].mul_(keep) if keep else to[self.bias].zero_()
+            kept.add_(slope.sum(1), alpha=scale)
+
+
+@lru_cache(maxsize=8)
+def dense_layers(network: nn.Module) -> tuple[Dense, ...] | None:
+    """The layers of a network head(base(x)) made of linear layers, ReLU and flattening alone; None for any other."""
+    if not isinstance(network, HeadOnBase) or type(network).forward is not HeadOnBase.forward:
+        return None
+    places = {id(parameter): place for place, parameter in enumerate(network.parameters())}
+    layers: list[Dense] = []
+    for module in (*_modules(network.base), *_modules(network.head)):
+        if type(module) is nn.Linear and all(id(p) in places for p in module.parameters()):  # not one used twice
+            bias = None if module.bias is None else places.pop(id(module.bias))
+            layers.append(Dense(places.pop(id(module.weight)), bias, module.in_features))
+        elif type(module) is nn.ReLU and layers:
+            layers[-1] = replace(layers[-1], relu=True)
+        elif not (type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)):
+            return None
+    return tuple(layers) if layers and not places and not list(network.buffers()) else None
+
+
+def _modules(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that plain containers call one after the other."""
+    if type(module) in (nn.Sequential, FlatSequential):
+        for child in cast(nn.Sequential, module):
+            yield from _modules(child)
+    else:
+        yield module
+
+
+class Group:
+    """The models of a group in training."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        task = members[0].task
+        self._config, self._lr = task.config, task.lr
+        self._layers = dense_layers(task.network("model").module) or ()
+        self._models = _stack([m.start.parameters for m in members], task.layout, task.device)
+        self.losses = torch.zeros(len(members), device=task.device)  # the sums over the steps so far
+        self._samples = Samples.joined([m.task.samples("train") for m in members])
+        self._begins = np.cumsum([0, *(m.task.examples for m in members[:-1])])  # of the members in the joined samples
+        self._batches = [_batches(m) for m in members]
+        hooked = any(m.gradient for m in members)
+        self._gradients = [torch.empty_like(t) for t in self._models] if hooked else []
+        self._velocities = [torch.zeros_like(t) for t in self._models] if task.config.momentum else []
+        self._hooks = [self._hook(row, m.gradient) for row, m in enumerate(members)] if hooked else []
+
+    def parameters(self) -> Vec:
+        """The models as the rows of a matrix G x d."""
+        matrix: Vec = torch.cat([t.flatten(1) for t in self._models], 1).cpu().numpy()
+        return matrix
+
+    def step(self, active: int) -> None:
+        """One step of SGD of the first `active` members, each on its next mini-batch."""
+        models, gradients, velocities = (
+            [t[:active] for t in stack] for stack in (self._models, self._gradients, self._velocities)
+        )
+        lr, momentum, decay = self._lr, self._config.momentum, self._config.weight_decay
+        values, slope = self._forward(models, active)
+        if not gradients and not velocities:
+            self._backward(models, values, slope, to=models, keep=1 - lr * decay, scale=-lr)
+            return
+        if gradients:
+            self._backward(models, values, slope, to=gradients, keep=0.0, scale=1.0)
+            for hook in self._hooks[:active]:
+                hook()
+            if velocities:
+                torch._foreach_mul_(velocities, momentum)
+                torch._foreach_add_(velocities, gradients)
+        else:
+            self._backward(models, values, slope, to=velocities, keep=momentum, scale=1.0)
+        direction = velocities or gradients
+        if decay:
+            torch._foreach_add_(direction, models, alpha=decay)
+        torch._foreach_add_(models, direction, alpha=-lr)
+
+    def _forward(self, models: Stack, active: int) -> tuple[list[Tensor], Tensor]:
+        """Adds to the losses; returns the inputs of all layers with the output, and the gradient of the output."""
+        x, y, share = self._next_batches(active)
+        values = [x]
+        for layer in self._layers:
+            values.append(layer.forward(models, values[-1]))
+        log_probabilities = values[-1].log_softmax(2)
+        self.losses[:active] -= (log_probabilities.gather(2, y) * share).sum((1, 2))
+        return values, log_probabilities.exp_().scatter_(2, y, -1.0, reduce="add").mul_(share)
+
+    def _backward(
+        self, models: Stack, values: Sequence[Tensor], slope: Tensor, *, to: Stack, keep: float, scale: float
+    ) -> None:
+        """to = keep * to + scale * gradients; `to` may be the models themselves."""
+        for number in reversed(range(len(self._layers))):
+            layer = self._layers[number]
+            if layer.relu:
+                slope = torch.ops.aten.threshold_backward(slope, values[number + 1], 0)
+            before = slope @ models[layer.weight] if number else slope
+            layer.add_gradient(to, values[number], slope, keep, scale)
+            slope = before
+
+    def _next_batches(self, active: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs G x B x features, targets G x B x 1, and the share G x B x 1 of each sample in its member's mean loss.
+
+        A shorter batch is filled up with samples whose share is 0.
+        """
+        chosen = [next(batch) for batch in self._batches[:active]]
+        sizes = np.array([len(batch) for batch in chosen])[:, None]
+        real = np.arange(sizes.max()) < sizes
+        indices = np.zeros(real.shape, np.int64)
+        indices[real] = np.concatenate(chosen)
+        indices += self._begins[:active, None]
+        x, y = self._samples.at(indices.reshape(-1))
+        share = torch.from_numpy((real / sizes).astype(np.float32)).to(x.device)
+        return x.reshape(*real.shape, -1), y.view(*real.shape, 1), share.unsqueeze(2)
+
+    def _hook(self, row: int, hook: GradientHook | None) -> Callable[[], None]:
+        """Calls a member's gradient hook, if there is one, with views of its own parameters and gradients."""
+        parameters = [t[row].detach().requires_grad_() for t in self._models]
+        gradients = [t[row] for t in self._gradients]
+
+        def call() -> None:
+            if hook is None:
+                return
+            for parameter, own in zip(parameters, gradients, strict=True):
+                parameter.grad = own
+            hook(parameters)
+            for parameter, own in zip(parameters, gradients, strict=True):
+                if parameter.grad is None:
+                    raise ValueError("a gradient hook must not remove the gradient of a parameter")
+                if parameter.grad is not own:  # a new tensor instead of a changed one
+                    own.copy_(parameter.grad)
+
+        return call
+
+
+def _stack(vectors: Sequence[Vec], layout: Layout, device: torch.device) -> Stack:
+    """Flat vectors as stacked tensors, in torch's aligned memory: the rounding of products may depend on that."""
+    stack = [torch.empty(len(vectors), tensor.size) for tensor in layout.parameters]
+    for tensor, values in zip(layout.parameters, stack, strict=True):
+        place = layout.slices[tensor.name]
+        np.stack([vector[place] for vector in vectors], out=values.numpy())
+    return [v.view(-1, *t.shape).to(device) for t, v in zip(layout.parameters, stack, strict=True)]
+
+
+def _batches(member: Member) -> Iterator[NDArray[np.int64]]:
+    """The mini-batches of a member's training, as indices into its own samples."""
+    task = member.task
+    start = task.batches_read if task.config.batches == "in-order" else None
+    return batches(task.examples, task.config.batch_size, steps_of(task.examples, task.config), member.rng, start)

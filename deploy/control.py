@@ -1,0 +1,115 @@
+"""Commands for the SuperLink, run on the server itself so that the control port need not be open to other machines.
+
+    python -m fedsim.deploy.control VERB [ARGUMENT...]      in the server's home folder; prints JSON, one value per line
+
+ready       waits until the SuperLink answers
+register    reads public keys by node name (JSON, standard input); registers new keys, unregisters those not listed
+nodes       registered nodes: name, id, status, online-since, last-seen
+runs        every run: status, times, traffic
+start       reads a Flower App Bundle (standard input), starts it and prints the run id
+follow RUN  what the ServerApp prints while it runs, then the status of the run
+stop RUN    stops a run
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedsim.deploy.machine_config import read_server
+from fedsim.errors import FedsimError
+from fedsim.flower.control_api import ControlClient, SuperLinkUnreachable, to_pem
+
+PATIENCE = 120.0  # seconds to wait for a SuperLink that starts or restarts
+RETRY_WAIT = 0.2  # seconds between two attempts while it starts
+Verb = Callable[[ControlClient, list[str]], Iterator[Any]]
+
+
+def ready(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            superlink.nodes()
+            yield "ready"
+            return
+        except SuperLinkUnreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_WAIT)
+
+
+def register(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    wanted = {to_pem(key): name for name, key in json.load(sys.stdin).items()}
+    known = {node["key"]: node for node in superlink.nodes()}
+    for key, node in known.items():
+        if key not in wanted:
+            superlink.unregister(int(node["id"]))
+            yield {"unregistered": node["name"]}
+    for key, name in wanted.items():
+        if key not in known:
+            superlink.register(key, name)
+            yield {"registered": name}
+
+
+def nodes(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    for node in superlink.nodes():
+        yield {name: value for name, value in node.items() if name != "key"}
+
+
+def runs(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    yield from superlink.runs()
+
+
+def start(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    yield str(superlink.start_run(sys.stdin.buffer.read()))
+
+
+def follow(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    """Survives a restart of the SuperLink, during which the run goes on."""
+    run_id, after, last_contact = int(arguments[0]), 0.0, time.monotonic()
+    while True:
+        try:
+            for timestamp, text in superlink.stream_logs(run_id, after):
+                after, last_contact = max(after, timestamp), time.monotonic()
+                yield from text.splitlines()
+            status = superlink.status(run_id)
+        except SuperLinkUnreachable:
+            if time.monotonic() - last_contact > PATIENCE:
+                raise
+            time.sleep(1)
+            continue
+        last_contact = time.monotonic()
+        if status.startswith("finished"):
+            yield {"status": status}
+            return
+
+
+def stop(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
+    superlink.stop_run(int(arguments[0]))
+    yield "stopped"
+
+
+VERBS: dict[str, Verb] = {verb.__name__: verb for verb in (ready, register, nodes, runs, start, follow, stop)}
+
+
+def main(verb: str, arguments: list[str]) -> int:
+    config = read_server(Path())
+    superlink = ControlClient(f"127.0.0.1:{config.control_port}", str(config.ca))
+    try:
+        for answer in VERBS[verb](superlink, arguments):
+            print(json.dumps(answer), flush=True)
+    except SuperLinkUnreachable as error:
+        print(f"the SuperLink does not answer ({error}): run `fedsim deploy up`", file=sys.stderr)
+        return 1
+    except FedsimError as error:
+        print(f"the SuperLink refused to {verb}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        superlink.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,328 @@
+"""One job on a client, from what it received to its answer. The ClientApp and fedsim's own engines both run it."""
+
+import logging
+import os
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from fedsim import registry
+from fedsim.algorithm import Algorithm, ClientBehaviour
+from fedsim.client.state_store import StateStore
+from fedsim.config import RunConfig, lr_at
+from fedsim.errors import FedsimError
+from fedsim.filters import Filter, filters_of
+from fedsim.payload import (
+    Answer,
+    ClientState,
+    Failure,
+    Job,
+    Metrics,
+    PersonalModel,
+    Report,
+    Role,
+    Uplink,
+    server_made_personal,
+)
+from fedsim.rng import stream
+from fedsim.weights import Weights
+
+log = logging.getLogger(__name__)
+READ = "batches-read"  # in the client's state: where batches in order continue
+MEMORY_SECONDS = 0.2  # between two readings of the process's peak memory, which cost as much as a small job
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job with what its client must know besides: the classes of the model, the roles of what it sends (for filters),
+    and whether it sleeps the job's delay."""
+
+    job: Job
+    classes: int
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    sleeps: bool = False
+
+
+def run_order(order: Order, config: RunConfig, state: ClientState) -> tuple[Answer | Failure, ClientState | None]:
+    """Runs a job; returns its result, and the client's new state if there is one. A job that raises changes no state."""
+    job, delay = order.job, order.job.simulated_delay
+    try:
+        if order.sleeps:
+            sleep_delay(delay.delay, delay.absence is not None)
+        work = _client_job(order, config, state)
+        answer = work.run()
+    except Exception as error:
+        log.debug("client %d: its job failed", job.client, exc_info=True)
+        return Failure(job, described(error)), None
+    return answer, _changed(work)
+
+
+def run_group(
+    orders: Sequence[Order], config: RunConfig, states: Sequence[ClientState]
+) -> list[tuple[Answer | Failure, ClientState | None]]:
+    """The results of several jobs: trained at once if that is possible and none fails, else one after the other."""
+    if len(orders) > 1 and all(order.job.train for order in orders):
+        try:
+            works = [_client_job(order, config, state) for order, state in zip(orders, states, strict=True)]
+            if (answers := _train_at_once(works)) is not None:
+                return [(answer, _changed(work)) for answer, work in zip(answers, works, strict=True)]
+        except Exception:
+            log.debug("a group of %d jobs failed: each is done by itself", len(orders), exc_info=True)
+    return [run_order(order, config, state) for order, state in zip(orders, states, strict=True)]
+
+
+def _client_job(order: Order, config: RunConfig, state: ClientState) -> "ClientJob":
+    own = ClientState(dict(state.weights), dict(state.arrays), dict(state.numbers))
+    task, warm = task_of(config, order.job.client, order.classes)
+    return ClientJob(order.job, config, task, behaviour_of(config), own, warm, order.roles)
+
+
+def _changed(work: "ClientJob") -> ClientState | None:
+    state = work.state
+    return state if work.job.train and (state.weights or state.arrays or state.numbers) else None
+
+
+def _train_at_once(works: Sequence["ClientJob"]) -> list[Answer] | None:
+    """The answers of jobs whose models are trained together; None if their algorithm or network cannot be."""
+    from fedsim.clients.local_sgd import LocalSGD
+    from fedsim.clients.vectorized import Member, can_vectorize, fit_group
+
+    first = works[0]
+    if not isinstance(first.behaviour, LocalSGD) or not can_vectorize(first.task):
+        return None
+    began, members, rngs, reports = time.perf_counter(), [], [], []
+    for work in works:
+        down, state, rng = work.job.down, work.state, work.rng("train")
+        if not first.behaviour.vectorizes(work.task, down, state):
+            return None
+        reports.append(work.test_received())
+        work.start_at(state)
+        hook = first.behaviour.gradient_hook(work.task, down, state)
+        members.append(Member(work.task, down.model, rng, hook))
+        rngs.append(rng)
+    fits = fit_group(members)
+    share = (time.perf_counter() - began) / len(works)
+    return [
+        work.finish(first.behaviour.uplink(work.task, work.job.down, work.state, rng, fit), tested, share)
+        for work, rng, fit, tested in zip(works, rngs, fits, reports, strict=True)
+    ]
+
+
+def described(error: Exception) -> str:
+    """An exception in one line; one that is not a message for the user also says where it was raised."""
+    line = f"{type(error).__name__}: {error}"
+    if isinstance(error, FedsimError):
+        return line
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{line} ({place.filename}:{place.lineno})"
+
+
+def sleep_delay(seconds: float, drops_out: bool) -> None:
+    """The one place where a client sleeps: an injected delay, at the end of which it may drop out (FedsimError)."""
+    if seconds:
+        time.sleep(seconds)
+    if drops_out:
+        raise FedsimError("dropped out")
+
+
+class Stopwatch:
+    """Where the seconds of a job went."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
+        self._last = now
+
+
+@dataclass
+class ClientJob:
+    """Everything one job needs."""
+
+    job: Job
+    config: RunConfig
+    task: Any  # a TorchTask
+    behaviour: ClientBehaviour[Any]
+    state: ClientState
+    warm: bool  # its data was in memory already
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def run(self) -> Answer:
+        """Evaluates the received model, trains, evaluates the result: evaluation needs no exchange of its own."""
+        job, watch = self.job, self.watch
+        watch.lap("exchange" if self.warm else "load")
+        received, personal = self.test_received()
+        watch.lap("test")
+        if not job.train:
+            return Answer(job, None, Report(received, personal), watch.seconds)
+        uplink = self.train()
+        watch.lap("train")
+        return self.finish(uplink, (received, personal))
+
+    def finish(
+        self, uplink: Uplink, tested: tuple[Metrics | None, Metrics | None], seconds: float | None = None
+    ) -> Answer:
+        """The answer after training; `seconds`: of the training, if it was done together with other clients'."""
+        if seconds is not None:
+            self.watch.seconds = {"train": seconds}
+            self.note_batches_read()
+        local = self.evaluate(uplink.local) if self.job.test_local and uplink.local is not None else None
+        self.watch.lap("test")
+        cost = {**self.watch.seconds, **_peak_memory(self.task)}
+        return Answer(self.job, self.filtered(uplink), Report(*tested, local), cost)
+
+    @cached_property
+    def personal(self) -> Weights | PersonalModel:
+        """The model this client would use now. One that the server made is evaluated without the client's state."""
+        state = ClientState() if server_made_personal(self.job.down) else self.state
+        self.start_at(state)
+        return self.behaviour.personalize(self.task, self.job.down, state, self.rng("personalise"))
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        return stream(self.config.seed, self.job.client, self.job.step, self.job.job_index, purpose)
+
+    def train(self) -> Uplink:
+        """The job itself. Batches in order continue after the client's last job; its state holds the place."""
+        self.start_at(self.state)
+        uplink = self.behaviour.train(self.task, self.job.down, self.state, self.rng("train"))
+        self.note_batches_read()
+        return uplink
+
+    def note_batches_read(self) -> None:
+        if self.config.batches == "in-order":
+            self.state.numbers[READ] = self.task.batches_read
+
+    def filtered(self, uplink: Uplink) -> Uplink:
+        """What the run's filters let out."""
+        for name, each in zip(self.config.filter_names, _filters(self.config), strict=True):
+            uplink = each.on_client(uplink, self.roles, self.rng(f"filter-{name}"))
+        return uplink
+
+    def test_received(self) -> tuple[Metrics | None, Metrics | None]:
+        """Metrics of the received and of the personal model, if this job asks for them; one test if they are one."""
+        job, down = self.job, self.job.down
+        model = down.weights.get("model")
+        asked = job.test_received and down.shared
+        received = self.evaluate(model) if asked and model is not None else None
+        if not job.test_personal:
+            return received, None
+        same = self.personal is model and received is not None
+        return received, received if same else self.evaluate(self.personal)
+
+    def evaluate(self, model: Weights | PersonalModel) -> Metrics | None:
+        weights, predict = (model.weights, model.predict) if isinstance(model, PersonalModel) else (model, None)
+        metrics: Metrics | None = self.task.evaluate(weights, predict=predict)
+        return metrics
+
+    def keep(self, store: StateStore, run: str, classes: int, metrics: Metrics | None) -> None:
+        """Stores the model that was evaluated as the personal one."""
+        from fedsim.client.model_card import card, facts
+
+        weights = self.personal.weights if isinstance(self.personal, PersonalModel) else self.personal
+        tensors = self.task.layout.named(weights)
+        data, config = data_of(self.config, self.job.client), self.config
+        rows = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), metrics)
+        text = card(rows, config, store.model.name, data.x_train.shape[1:], classes, bool(self.task.layout.buffers))
+        store.keep(tensors, rows, text)
+
+    def start_at(self, state: ClientState) -> None:
+        """Sets the learning rate of the job, and the place of batches in order: a task serves many jobs, and batches
+        read to personalize do not count."""
+        self.task.lr = lr_at(self.config, self.job.step)
+        self.task.batches_read = int(state.numbers.get(READ, 0))
+
+
+@lru_cache(maxsize=8)
+def behaviour_of(config: RunConfig) -> ClientBehaviour[Any]:
+    """The client half of the run's algorithm; it holds parameters only, so one object serves all clients."""
+    algorithm: Algorithm[Any] = registry.find("algorithm", config.algorithm)
+    behaviour: ClientBehaviour[Any] = registry.load(algorithm.client)(config.params(config.algorithm))
+    return behaviour
+
+
+@lru_cache(maxsize=8)
+def _filters(config: RunConfig) -> Sequence[Filter]:
+    return filters_of(config)
+
+
+_memory: dict[str, Any] = {"time": -MEMORY_SECONDS, "peaks": {}}
+
+
+def _peak_memory(task: Any) -> dict[str, float]:
+    """The process's peak memory, read again only after a while."""
+    if time.monotonic() - _memory["time"] >= MEMORY_SECONDS:
+        _memory.update(peaks=task.peak_memory(), time=time.monotonic())
+    peaks: dict[str, float] = _memory["peaks"]
+    return peaks
+
+
+# Data and tasks of the clients that this process serves
+
+
+class TaskCache:
+    """Tasks by (configuration, client, classes), the least recently used ones dropped beyond a number of bytes."""
+
+    def __init__(self) -> None:
+        self._tasks: OrderedDict[tuple[RunConfig, int, int], Any] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: tuple[RunConfig, int, int]) -> tuple[Any, bool]:
+        """The task, and whether it was there already."""
+        if key in self._tasks:
+            self._tasks.move_to_end(key)
+            return self._tasks[key], True
+        from fedsim.clients.task import TorchTask  # torch is loaded by jobs, not by the roll call
+
+        config, client, classes = key
+        task = TorchTask(config, data_of(config, client), classes)
+        self._tasks[key] = task
+        self._bytes += task.nbytes
+        while self._bytes > cache_bytes() and len(self._tasks) > 1:
+            self._bytes -= self._tasks.popitem(last=False)[1].nbytes
+        return task, False
+
+    def clear(self) -> None:
+        self._tasks.clear()
+        self._bytes = 0
+
+
+_cache = TaskCache()
+
+
+@lru_cache(maxsize=1)
+def cache_bytes() -> int:
+    """An eighth of this machine's memory for the data of clients, per process."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
+
+
+def task_of(config: RunConfig, client: int, classes: int) -> tuple[Any, bool]:
+    """A client's task, and whether its data was in memory already."""
+    return _cache.get((config, client, classes))
+
+
+def data_of(config: RunConfig, client: int) -> Any:
+    """A client's samples, read anew; its task keeps them."""
+    return _source(config).client(client)
+
+
+@lru_cache(maxsize=4)
+def _source(config: RunConfig) -> Any:
+    from fedsim.partitions.client_data import ClientDataSource
+
+    return ClientDataSource(config)
+
+
+def forget() -> None:
+    """Releases the data and models of all clients, before this process works on another run."""
+    _cache.clear()
+    _source.cache_clear()

@@ -1,0 +1,44 @@
+"""Matrices between the clients (similarities, mixing weights): RUN/matrices/round-000010.npz, one for each change."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.files import read_npz, write_npz
+
+FOLDER = "matrices"
+
+
+class Matrices:
+    """Writes named clients x clients matrices into a run folder; without a folder it does nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._last: Mapping[str, NDArray[Any]] = {}
+
+    def keep(self, number: int, found: Mapping[str, NDArray[Any]]) -> None:
+        """Writes the matrices after round `number`, if there are any and they have changed."""
+        if self._folder is None or not found or _equal(found, self._last):
+            return
+        self._last = {name: np.array(matrix) for name, matrix in found.items()}
+        write_npz(self._folder / FOLDER / f"round-{number:06d}.npz", self._last)
+
+    def rewind(self, done: int) -> None:
+        """Removes the files of rounds after `done`, from which a resumed run continues."""
+        for number, path in matrix_files(self._folder).items() if self._folder is not None else ():
+            if number > done:
+                path.unlink()
+            else:
+                self._last = read_npz(path)
+
+
+def matrix_files(folder: Path) -> dict[int, Path]:
+    """Round -> the file with the matrices after it, in order of the rounds."""
+    return {int(path.stem.removeprefix("round-")): path for path in sorted((folder / FOLDER).glob("round-*.npz"))}
+
+
+def _equal(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)

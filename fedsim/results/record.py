@@ -1,0 +1,347 @@
+"""The run folder: manifest.json (what was asked), events.jsonl (what happened), summary.json (what came out),
+model.npz (the final model by tensor name), matrices/ (what related the clients to each other, as it changed),
+checkpoint/ (how to go on).
+
+Whatever happens to the process, the folder stays readable: events are whole lines, everything else is written beside and
+renamed into place.
+"""
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import cache
+from importlib.metadata import distributions
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fedsim import peak_memory, registry
+from fedsim.config import RunConfig, Scalar
+from fedsim.errors import ConfigError
+from fedsim.files import write_json, write_npz, write_text
+from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
+from fedsim.results.curves import KINDS, Curve
+from fedsim.results.matrices import Matrices
+from fedsim.results.progress import Progress, Silent
+from fedsim.server.fleet import Client, Fleet
+
+# Keys that say where and how patiently a run works, not what it is.
+MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus", "server-memory")
+COSTS = ("training", "communication", "aggregation", "evaluation")  # what wall time goes into
+MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.json", "model.npz"
+
+
+def new_folder(config: RunConfig) -> Path:
+    """The folder of a new run: `out`, or a new one below runs/. One that already holds a run is refused."""
+    if not config.out:
+        return _create_folder(config)
+    folder = Path(config.out)
+    if (folder / MANIFEST).exists():
+        raise ConfigError(
+            f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}` "
+            f"(on a federation: `fedsim deploy run --resume {folder}`)"
+        )
+    return folder
+
+
+def _create_folder(config: RunConfig) -> Path:
+    """Creates a folder below runs/ that no other run has, whenever it begins."""
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{config.dataset}-{config.partition}-{config.seed}"
+    folder, number = Path("runs") / name, count(2)
+    folder.parent.mkdir(exist_ok=True)
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+        folder = folder.with_name(f"{name}-{next(number)}")
+
+
+def asked(config: RunConfig) -> dict[str, Scalar]:
+    """What a run is, wherever it is kept."""
+    return {k: v for k, v in config.flat().items() if k not in ("out", "resume")}
+
+
+def old_folder(config: RunConfig) -> Path:
+    """Where the run is kept that is to be resumed; one that is finished or of another configuration is refused."""
+    folder = Path(config.out)
+    if not config.out:
+        raise ConfigError("resume=true needs the folder of the run: out=RUN")
+    manifest = read_manifest(folder)
+    if manifest["status"] == "finished":
+        raise ConfigError(f"{folder} is finished: there is nothing to resume")
+    before = manifest["config"]
+    changed = [k for k, v in asked(config).items() if k not in MAY_CHANGE and before.get(k, v) != v]
+    if changed:
+        told = ", ".join(f"{k}={before[k]}" for k in changed)
+        raise ConfigError(f"{folder} is a run with {told}: resume it with the configuration it was started with")
+    return folder
+
+
+class Record:
+    """Writes the run folder while the loop runs. Without a folder it only keeps the numbers."""
+
+    def __init__(self, folder: Path | None, config: RunConfig, engine: str, progress: Progress | None = None) -> None:
+        self.folder, self.config, self.engine = folder, config, engine
+        self._set_objective("classification")
+        self.failures: list[dict[str, Any]] = []
+        self.bytes_up = self.bytes_down = 0  # of vectors, as far as they were sent and taken
+        self._progress = progress or Silent()
+        self._started = time.monotonic()
+        self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
+        self._wasted: list[dict[str, Any]] = []  # since the last step
+        self._reports: dict[int, dict[str, Any]] = {}  # evaluations since the last one was written, by client
+        self._local: dict[int, Metrics] = {}  # metrics after training, until their results are accounted for
+        self._late: list[dict[str, Any]] = []  # failures after the last step
+        self._virtual = 0.0
+        self.run = RunIdentity.new()
+        self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
+        self.matrices = Matrices(folder)
+
+    def _set_objective(self, name: str) -> None:
+        """Empty curves for every metric of the objective; the first metric is the main one."""
+        self.objective = name
+        self.metrics: Mapping[str, str] = registry.find("objective", name).metrics
+        self.all_curves = {metric: {k: Curve(way) for k in KINDS} for metric, way in self.metrics.items()}
+        self.curves = next(iter(self.all_curves.values()))
+
+    def begin(self, fleet: Fleet, done: int = 0) -> None:
+        self.fleet = fleet
+        self._set_objective(fleet.clients[0].objective)
+        peak_memory.reset()
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        if self.config.resume:
+            self._replay(done)
+        self._manifest("running")
+        config = self.config
+        self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
+
+    # What the loop tells
+
+    def sent(self, jobs: Sequence[Job], now: float) -> None:
+        self._out |= {job.client: {"id": job.client, "base": job.step, "sent": now} for job in jobs if job.train}
+        self.bytes_down += sum(job.down.nbytes for job in jobs)
+
+    def spent(self, **seconds: float) -> None:
+        """Seconds that went into one of COSTS; several workers spend them side by side."""
+        for name, value in seconds.items():
+            self._spent[name] += value
+
+    def reported(self, result: Answer | Failure) -> None:
+        job = result.job
+        if job.train:
+            self._out.pop(job.client, None)
+        if isinstance(result, Answer):
+            self.spent(training=result.cost.get("train", 0.0), evaluation=result.cost.get("test", 0.0))
+            self.spent(communication=result.cost.get("exchange", 0.0))
+            self.bytes_up += result.uplink.nbytes if result.uplink else 0
+            report = result.report
+            if report.local is not None:
+                self._local[job.client] = report.local
+            if report.received is not None or report.personal is not None:
+                measured = self._measured({"global": report.received, "personal": report.personal})
+                self._reports[job.client] = {"id": job.client, "base": job.step, **measured}
+
+    def _measured(self, metrics: Mapping[str, Metrics | None]) -> dict[str, Any]:
+        """The columns of an event's row: the main metric of each kind, and all metrics of the kinds that were measured."""
+        main = next(iter(self.metrics))
+        known = {kind: dict(found) for kind, found in metrics.items() if found is not None}
+        return {kind: known[kind].get(main) if kind in known else None for kind in metrics} | {"metrics": known}
+
+    def wasted(self, job: Job, sent: float, arrived: float, reason: str) -> None:
+        """A job that brought the server nothing."""
+        local = self._measured({"local": self._local.pop(job.client, None)})
+        row = {"id": job.client, "base": job.step, "sent": sent, "arrived": arrived, "reason": reason, **local}
+        self._wasted += [row] if job.train else []
+
+    def evaluated(self, number: int) -> None:
+        """The accuracies of the state after round `number` are in, as far as clients could answer."""
+        rows = [self._reports[client] for client in sorted(self._reports)]
+        self._reports = {}
+        self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
+        self._progress.evaluated(number, self._text())
+
+    def step(
+        self,
+        number: int,
+        now: float,
+        arrivals: Sequence[Arrival],
+        failures: Sequence[Failure],
+        aggregation: float = 0.0,  # seconds the server took
+    ) -> None:
+        rows = [
+            {
+                "id": a.client,
+                "base": a.step,
+                "staleness": a.staleness,
+                "sent": a.sent,
+                "arrived": a.arrived,
+                "examples": a.uplink.examples,
+                **a.uplink.metrics,
+                **self._measured({"local": self._local.pop(a.client, None)}),
+                "cost": {name: round(value, 6) for name, value in a.cost.items()},
+            }
+            for a in arrivals
+        ]
+        failed = _told(number, failures)
+        event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
+        self.spent(aggregation=aggregation)
+        more = {
+            "wasted": self._wasted,
+            "failures": failed,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+        }
+        self._event({**event, **more})
+        self._wasted = []
+        self._progress.round(number)
+
+    def failed(self, number: int, failures: Sequence[Failure]) -> None:
+        """Failures after the last step."""
+        self._late = _told(number, failures)
+
+    def progress(self, step: int, buffered: int, training: int) -> None:
+        self._progress.within(step + buffered / max(1, buffered + training))
+
+    def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
+        """summary.json, and the final model if there is a global one."""
+        traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
+        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, "failures": self._late, **traffic}
+        self._event({"kind": "end", "round": self.config.rounds, "seconds": self.seconds, **rest})
+        summary = self.summary(sha256)
+        if self.folder is not None:
+            if model is not None:
+                write_npz(self.folder / MODEL, model)
+            write_json(self.folder / SUMMARY, summary)
+        self.end("finished")
+        return summary
+
+    def end(self, status: str) -> None:
+        self._progress.end()
+        self._manifest(status)
+
+    def summary(self, sha256: str = "") -> dict[str, Any]:
+        config, ids = self.config, [c.id for c in self.fleet.clients]
+        return {
+            **{
+                k: getattr(config, k)
+                for k in ("algorithm", "dataset", "partition", "model", "clients", "rounds", "seed")
+            },
+            "engine": self.engine,
+            "accuracy": self._summaries("accuracy", ids),
+            "metrics": {metric: self._summaries(metric, ids) for metric in self.metrics},
+            "seconds": self.seconds,
+            "virtual_seconds": self._virtual,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "weights_sha256": sha256,
+            "failures": self.failures,
+        }
+
+    def _summaries(self, metric: str, clients: Sequence[int]) -> dict[str, Any]:
+        curves = self.all_curves.get(metric, {kind: Curve() for kind in KINDS})
+        return {kind: curves[kind].summary(clients) for kind in ("personal", "local", "global")}
+
+    @property
+    def seconds(self) -> float:
+        return round(time.monotonic() - self._started, 3)
+
+    # How it is kept
+
+    def _event(self, event: dict[str, Any]) -> None:
+        self._account(event)
+        event["cost"] = {name: round(value, 6) for name, value in self._spent.items()} | {"memory": peak_memory.peak()}
+        self._spent = dict.fromkeys(COSTS, 0.0)
+        if self.folder is not None:
+            with (self.folder / EVENTS).open("a") as file:
+                file.write(json.dumps(event) + "\n")
+
+    def _account(self, event: Mapping[str, Any]) -> None:
+        """Adds one event to the curves; the same way while it happens and when a run is resumed."""
+
+        def add(kind: str, weights: Mapping[int, float] | None = None) -> None:
+            rows = [row for row in [*event["clients"], *event.get("wasted", [])] if kind in row["metrics"]]
+            for metric, curves in self.all_curves.items():
+                values = {row["id"]: row["metrics"][kind][metric] for row in rows if metric in row["metrics"][kind]}
+                curves[kind].add(event["round"], values, weights)
+
+        if event["kind"] == "evaluation":
+            add("global", {c.id: float(c.test) for c in self.fleet.clients})
+            add("personal")
+        elif event["kind"] == "step":
+            add("local")
+            self._virtual = event["time"]
+        self.failures += event.get("failures", [])
+
+    def _replay(self, done: int) -> None:
+        """Takes over the events up to round `done`, and drops what came after the checkpoint."""
+        if self.folder is None:
+            return
+        before = read_manifest(self.folder)
+        for row in before["clients"]:
+            was = Client(row["id"], 0, row["train"], row["test"], tuple(row["labels"]))
+            if other := was.differs(self.fleet[was.id]):
+                raise ConfigError(f"client {was.id} has other data than when {self.folder} began: {other}")
+        self.run = RunIdentity(before.get("run", self.run.id), (*before.get("resumed", ()), done), done)
+        kept = [e for e in read_events(self.folder) if e["round"] < done or (e["kind"], e["round"]) == ("step", done)]
+        write_text(self.folder / EVENTS, "".join(json.dumps(e) + "\n" for e in kept))
+        for event in kept:
+            self._account(event)
+            self._started = time.monotonic() - event["seconds"]
+        self.matrices.rewind(done)
+
+    def _text(self) -> str:
+        return "  ".join(f"{kind} {curve.points[-1][1]:.3f}" for kind, curve in self.curves.items() if curve.points)
+
+    def _manifest(self, status: str) -> None:
+        if self.folder is None:
+            return
+        manifest = {
+            "status": status,
+            "run": self.run.id,
+            "resumed": list(self.run.resumed),
+            "config": asked(self.config),
+            "objective": {"name": self.objective, "metrics": dict(self.metrics)},
+            "engine": self.engine,
+            "python": platform.python_version(),
+            "packages": _versions("flwr", "ray", "torch", "numpy"),
+            "written": datetime.now().isoformat(timespec="seconds"),
+            "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
+        }
+        write_json(self.folder / MANIFEST, manifest)
+
+
+def _told(number: int, failures: Sequence[Failure]) -> list[dict[str, Any]]:
+    return [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
+
+
+@cache
+def _versions(*packages: str) -> dict[str, str]:
+    """Of what is installed: a server, for one, needs no torch."""
+    return {dist.name: dist.version for dist in distributions() if dist.name in packages}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    return _read_json(folder, MANIFEST)
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    return _read_json(folder, SUMMARY)
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((folder / name).read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder} is not the folder of a run: {name} cannot be read ({error})") from error
+    return content
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """Every whole line; a last line cut off by a crash is left out."""
+    path = folder / EVENTS
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,0 +1,1 @@
+"""The server side of a run: the roll call, the loop, paces, clocks, straggler models."""

@@ -1,0 +1,153 @@
+"""The clients of a run. The roll call finds out which node is which client, their data, and the initial model."""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedsim.config import RunConfig
+from fedsim.errors import ConfigError, FedsimError
+from fedsim.layout import Layout
+from fedsim.transport import wire
+from fedsim.transport.grid import exchange
+from fedsim.weights import Weights
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client and its data. `id` is stable across runs and engines; `node` is Flower's random id of its node."""
+
+    id: int
+    node: int
+    train: int  # training samples
+    test: int
+    labels: tuple[int, ...]  # training samples per class
+    shape: tuple[int, ...] = ()  # of a sample; images: channels, height, width
+    lasting: bool = False  # its node keeps its state on disk
+    objective: str = "classification"
+
+    def differs(self, other: "Client") -> str:
+        """In words, what `other` holds instead of this client's data; empty if the data are the same."""
+        if (other.train, other.test) != (self.train, self.test):
+            return f"{other.train} training and {other.test} test samples instead of {self.train} and {self.test}"
+        return "" if other.labels == self.labels else f"labels {other.labels} instead of {self.labels}"
+
+
+@dataclass
+class Fleet:
+    """Every client of the run, the initial model, and which clients are busy or absent."""
+
+    clients: Sequence[Client]
+    layout: Layout
+    initial: Weights
+    busy: dict[int, int] = field(default_factory=dict)  # client -> the step its training job started from
+    absent_until: dict[int, float] = field(default_factory=dict)  # client -> when it is back; infinity: unknown
+
+    def __post_init__(self) -> None:
+        self._by_id = {c.id: c for c in self.clients}
+        self._rows = {c.id: row for row, c in enumerate(self.clients)}
+
+    def row(self, client: int) -> int:
+        """The row of this client in tables with a row per client."""
+        return self._rows[client]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, client: int) -> Client:
+        return self._by_id[client]
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._by_id
+
+    def rejoin(self, client: Client) -> None:
+        """Makes a lost client available again, perhaps on another node."""
+        self._by_id[client.id] = client
+        self.clients = [self._by_id[c.id] for c in self.clients]
+        self.absent_until.pop(client.id, None)
+
+    @property
+    def classes(self) -> int:
+        """The number of classes the model tells apart: the most that any client has."""
+        return max(len(c.labels) for c in self.clients)
+
+    def idle(self, now: float = 0.0) -> list[int]:
+        """Clients that can get a job now."""
+        return [c.id for c in self.clients if c.id not in self.busy and self.absent_until.get(c.id, now) <= now]
+
+    def next_return(self, now: float) -> float | None:
+        """When the next absent client is back; None if no return is known."""
+        return min((t for t in self.absent_until.values() if now < t < inf), default=None)
+
+
+def roll_call(grid: Grid, config: RunConfig) -> Fleet:
+    """Asks every node which client it is, and one of them for the initial model: the server itself holds no data.
+
+    Raises FedsimError or ConfigError if nodes are missing or their answers do not fit together.
+    """
+    clients = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
+    classes, first = max(len(c.labels) for c in clients), clients[0].node
+    order = wire.pack_query(first, wire.INITIAL, config.timeout, classes)
+    layout, initial = wire.unpack_initial(exchange(grid, [order], config.timeout)[first])
+    return Fleet(clients, layout, initial)
+
+
+def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
+    """The clients of a roll call in order of their ids; raises FedsimError or ConfigError if they cannot form a run."""
+    clients = sorted(found, key=lambda c: c.id)
+    ids = [c.id for c in clients]
+    if beyond := [i for i in ids if not 0 <= i < expected]:
+        raise ConfigError(f"a node says it is client {beyond[-1]}, but clients={expected} allows 0 to {expected - 1}")
+    if twice := [i for i, j in pairwise(ids) if i == j]:
+        raise ConfigError(f"client id {twice[0]} is claimed by two nodes: give every node its own partition-id")
+    if missing := sorted(set(range(expected)) - set(ids)):
+        raise FedsimError(f"clients={expected}, but no node answered for client {', '.join(map(str, missing))}")
+    if empty := [c.id for c in clients if c.train == 0]:
+        raise ConfigError(f"client {empty[0]} has no training samples: use fewer clients or another partition")
+    if other := [c for c in clients if c.objective != clients[0].objective]:
+        told = " but ".join(f"client {c.id} has data for {c.objective}" for c in (clients[0], other[0]))
+        raise ConfigError(f"{told}: one run needs one objective")
+    if other := [c for c in clients if c.shape != clients[0].shape]:
+        told = " but ".join(f"client {c.id} has samples of shape {c.shape}" for c in (clients[0], other[0]))
+        raise ConfigError(f"{told}: one model needs one shape")
+    return clients
+
+
+def client_of(node: int, reply: Message) -> Client:
+    """The client that a node's answer to the roll call describes."""
+    said = wire.unpack_presence(reply)
+    sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
+    return Client(said["client"], node, *sizes, labels, shape, said["lasting"], said["objective"])
+
+
+def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:
+    """The client of every node. A node that just died still seems to be connected: without its answer the nodes are
+    listed again."""
+    found: dict[int, Client] = {}
+    while silent := set(nodes := _await_nodes(grid, expected, timeout)) - set(found):
+        queries = [wire.pack_query(node, wire.ROLL_CALL, timeout) for node in sorted(silent)]
+        replies = exchange(grid, queries, timeout, all_must_answer=False)
+        found |= {node: client_of(node, reply) for node, reply in replies.items()}
+        if len(replies) == len(queries):
+            break
+    return [client for node, client in found.items() if node in nodes]
+
+
+def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
+    """Waits until the expected number of nodes is connected; returns the nodes."""
+    deadline, seen = time.monotonic() + timeout, -1
+    while len(found := list(grid.get_node_ids())) < expected:
+        if time.monotonic() > deadline:
+            raise FedsimError(f"only {len(found)} of {expected} nodes connected within {timeout:.0f} s")
+        if len(found) != seen:
+            log.info("waiting for nodes: %d of %d are connected (clients=%d)", len(found), expected, expected)
+            seen = len(found)
+        time.sleep(0.2)
+    return found

@@ -1,0 +1,113 @@
+"""One federated run on a grid: roll call, loop, checkpoints, summary. Every engine and every strategy goes through here."""
+
+import logging
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from flwr.serverapp import Grid
+
+from fedsim.algorithm import ServerStrategy
+from fedsim.config import RunConfig
+from fedsim.filters import check_filters, filters_of
+from fedsim.payload import ClientState
+from fedsim.results import checkpoint as checkpoints
+from fedsim.results.checkpoint import Checkpoint
+from fedsim.results.record import Record
+from fedsim.server.clock import Clock, VirtualClock, WallClock
+from fedsim.server.fleet import roll_call
+from fedsim.server.loop import Loop
+from fedsim.server.pace import Pace
+from fedsim.server.stragglers import Stragglers
+from fedsim.transport.direct import DirectMessenger, JobGrid, group_size
+from fedsim.transport.liveness import Liveness
+from fedsim.transport.messenger import Messenger
+from fedsim.weights import Weights, fingerprint
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """A grid that holds its clients' states, so that a checkpoint can hold them too."""
+
+    def client_states(self) -> dict[int, ClientState]: ...
+
+    def restore(self, client_states: dict[int, ClientState]) -> None: ...
+
+
+def pace_and_stragglers(config: RunConfig) -> tuple[Pace, Stragglers]:
+    """The run's pace and straggler model; raises ConfigError if they contradict the rest of the configuration."""
+
+    def make(section: str) -> Any:
+        return config.part(section)(config.params(section), config)
+
+    return make("pace"), make("stragglers")
+
+
+def run(
+    strategy: ServerStrategy[Any, Any], grid: Grid, config: RunConfig, record: Record, initial: Weights | None = None
+) -> Any:
+    """Runs `strategy` to the end and returns its final state; `initial` replaces the clients' initial model."""
+    pace, stragglers = pace_and_stragglers(config)
+    fleet = roll_call(grid, config)
+    strategy.attach(fleet)
+    check_filters(config, strategy.expects())
+    state = strategy.init(fleet.initial if initial is None else initial, fleet)
+    here = Checkpoint(0, 0.0, 0, 0, state, {}, {}, [])
+    if config.resume and record.folder is not None:
+        here = checkpoints.newest(record.folder, type(state), state) or here
+        if not here.step:
+            log.info("no checkpoint had been written yet: the run begins again")
+        if isinstance(grid, Simulated):
+            grid.restore(here.client_states)
+        elif here.step and (forgetful := [str(c.id) for c in fleet.clients if not c.lasting]):
+            log.warning("client %s: no state-dir, so what it remembered of the run is gone", ", ".join(forgetful))
+    record.begin(fleet, here.step)
+    wall = config.clock == "wall"
+    messenger: Messenger | DirectMessenger
+    if isinstance(grid, JobGrid):
+        size = group_size(config, fleet.layout)
+        messenger = DirectMessenger(grid, record.run, fleet.classes, sleeps=wall, group_size=size)
+    else:
+        messenger = Messenger(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
+    messenger.expects, messenger.filters = strategy.expects(), filters_of(config)
+    messenger.on_communication = lambda seconds: record.spent(communication=seconds)
+    record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
+    clock: Clock = WallClock(messenger, here.now) if wall else VirtualClock(messenger, here.now, here.pending)
+    fleet.busy |= {pending.client: pending.job.step for pending in here.pending}
+    liveness = None
+    if isinstance(messenger, DirectMessenger):
+        fleet.absent_until |= here.absent_until
+    else:  # every client has just answered the roll call
+        liveness = Liveness(grid, fleet, messenger, config.timeout)
+        messenger.on_poll = liveness.check
+
+    def client_states() -> dict[int, ClientState]:
+        return grid.client_states() if isinstance(grid, Simulated) else {}
+
+    def save(step: int, state: Any) -> None:
+        if record.folder is not None:
+            pending = [job.without_model() for job in clock.pending_jobs()]
+            traffic, absent = (record.bytes_up, record.bytes_down), fleet.absent_until
+            checkpoints.save(
+                record.folder, Checkpoint(step, clock.now, *traffic, state, client_states(), absent, pending)
+            )
+            messenger.run = replace(messenger.run, saved=step)
+
+    for pending in here.pending:
+        record.sent([pending.job], pending.sent)
+    overlap = isinstance(grid, Simulated) and not wall
+    loop = Loop(strategy, fleet, pace, clock, stragglers, config, record, save, overlap, liveness)
+    try:
+        state = loop.run(here.state, here.step)
+    except KeyboardInterrupt:
+        record.end("interrupted")
+        raise
+    except BaseException:
+        record.end("failed")
+        raise
+    model = strategy.global_model(state)
+    named = None if model is None else fleet.layout.named(model)
+    sha256 = fingerprint(checkpoints.arrays_of([state, client_states()]))
+    record.finish(sha256, named)
+    return state

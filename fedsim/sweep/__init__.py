@@ -1,0 +1,1 @@
+"""Sweeps: their files, hyper-parameter search, published numbers, and running the cells."""

@@ -1,0 +1,72 @@
+"""sweep.json in the folder of a sweep: the planned runs, their published numbers, and the results of searches."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from fedsim.files import write_json
+from fedsim.sweep.published import PublishedNumber
+
+SWEEP_MANIFEST = "sweep.json"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that the sweep asks for. `title` is the name of its cell in the sweep file, if it has one; `published`
+    are the numbers of a paper by kind of model."""
+
+    config: dict[str, Any]
+    title: str = ""
+    published: dict[str, PublishedNumber] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A hyper-parameter search: the run it was made for, the candidates, and their scores on validation data (None: the
+    candidate failed)."""
+
+    run: str
+    points: list[dict[str, Any]]
+    scores: list[float | None]
+    metric: str = "accuracy"
+    direction: Literal["max", "min"] = "max"
+
+    @property
+    def best(self) -> float | None:
+        """The best score; None if every candidate failed."""
+        return (max if self.direction == "max" else min)((s for s in self.scores if s is not None), default=None)
+
+
+@dataclass(frozen=True)
+class SweepManifest:
+    name: str = ""
+    about: str = ""
+    runs: dict[str, PlannedRun] = field(default_factory=dict)  # by folder
+    searches: list[SearchResult] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / SWEEP_MANIFEST, asdict(self))
+
+
+def read_sweep_manifest(folder: Path) -> SweepManifest:
+    """The manifest of the sweep in this folder; an empty one for folders without a sweep."""
+    path = folder / SWEEP_MANIFEST
+    return _read(path, path.stat().st_mtime_ns) if path.exists() else SweepManifest()
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, modified: int) -> SweepManifest:
+    """Cached, because it is needed for every run of the sweep."""
+    try:
+        tree = json.loads(path.read_text())
+        runs = {name: PlannedRun(**entry) for name, entry in tree["runs"].items()}
+        searches = [
+            SearchResult(**entry) for entry in tree.get("searches", tree.get("trials", []))
+        ]  # trials: until 0.1
+        return SweepManifest(tree["name"], tree["about"], runs, searches)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return SweepManifest()  # a file of another program

@@ -1,0 +1,148 @@
+"""Sweep files: the keys that several runs share, and those in which they differ.
+
+    about = "what it shows or reproduces"
+    scale = "full size"            # shown by `fedsim list presets` (optional)
+    takes = "3 hours"              # likewise
+    include = "common.toml"        # another sweep file to start from (optional)
+    [base]                         # keys of every run
+    dataset = "digits"
+    [grid]                         # every combination of these
+    algorithm = ["fedavg", "fedavg-ft"]
+    seed = [0, 1, 2]
+    [with.fedavg-ft]               # further keys of the runs with this algorithm
+    "fedavg-ft.epochs" = 2
+    [cell.wait-for-all]            # runs under a name, with keys of their own; crossed with the grid
+    pace = "synchronous"
+    [search]                       # first choose further keys on validation data: see fedsim.sweep.search
+    [published]                    # numbers of a paper, for reports: see fedsim.sweep.published
+
+A preset is a sweep file that ships with the package and is found by its name.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fedsim.config import RunConfig, Scalar, assignments, flatten, parse
+from fedsim.errors import ConfigError, unknown
+from fedsim.sweep.published import Published, read_published
+from fedsim.sweep.search import Search, read_search
+
+PARTS = ("about", "scale", "takes", "include", "base", "grid", "with", "cell", "search", "published")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep file, with the configuration of every run."""
+
+    name: str
+    about: str
+    scale: str
+    takes: str
+    cells: dict[str, RunConfig]  # by name, which is also the name of the run folder
+    titles: dict[str, str]  # name -> TITLE of the [cell.TITLE] it belongs to, or ""
+    search: Search | None
+    published: Published
+
+
+def preset_texts() -> dict[str, str]:
+    """The text of every preset, by name."""
+    folder = files("fedsim") / "presets"
+    return {p.name.removesuffix(".toml"): p.read_text() for p in folder.iterdir() if p.name.endswith(".toml")}
+
+
+def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
+    """Reads a sweep file by its path or a preset by its name; `overrides` ("k=v") apply to every run.
+
+    Raises ConfigError if it cannot be read or is not valid.
+    """
+    name, tree = _tree(source)
+    cells = tree.get("cell", {})
+    if not cells and not tree.get("grid"):
+        raise ConfigError(f"{source} holds no runs: it needs a [grid] or at least one [cell.NAME]")
+    shared, further = flatten(tree.get("base", {})), assignments(overrides)
+    runs: dict[str, RunConfig] = {}
+    titles: dict[str, str] = {}
+    for cell, keys in (cells or {"": {}}).items():
+        for point in _points(tree.get("grid", {}), source):
+            values = {**shared, **flatten(keys), **point, **further}
+            special = flatten(tree.get("with", {}).get(str(values.get("algorithm", "")), {}))
+            label = _label(cell, point)
+            runs[label] = parse({**shared, **special, **flatten(keys), **point, **further})
+            titles[label] = cell
+    known = set(cells) or {config.algorithm for config in runs.values()}
+    return Sweep(
+        name,
+        about=str(tree.get("about", "")),
+        scale=str(tree.get("scale", "")),
+        takes=str(tree.get("takes", "")),
+        cells=runs,
+        titles=titles,
+        search=read_search(tree.get("search", {}), source),
+        published=read_published(tree.get("published", {}), known, source),
+    )
+
+
+def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:
+    """Every combination of the values in [grid]."""
+    axes = _axes(grid)
+    if single := [key for key, values in axes.items() if not isinstance(values, list) or not values]:
+        raise ConfigError(f"{source}: [grid] needs a list of values for {single[0]}")
+    return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
+
+
+def _axes(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables become dotted keys; lists stay lists."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _axes(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _label(cell: str, point: Mapping[str, Scalar]) -> str:
+    """The name of a run: its cell and its values of the grid."""
+    places = [str(value) if key == "algorithm" else f"{key}={value}" for key, value in point.items()]
+    return "-".join(part.replace("/", "_") for part in [cell, *places] if part)
+
+
+def _tree(source: str) -> tuple[str, dict[str, Any]]:
+    """Name and content of a sweep file, with what it includes."""
+    name, text, folder = _text(source)
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}") from error
+    if strange := sorted(set(tree) - set(PARTS)):
+        unknown(f"part of {source}", strange[0], PARTS)
+    if "include" in tree:
+        other = str(tree.pop("include"))
+        _, common = _tree(other if "." not in other or folder is None else str(folder / other))
+        tree = _merged(common, tree)
+    return name, tree
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`below` with the values of `above`, table by table."""
+    both = dict(below)
+    for key, value in above.items():
+        table = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = _merged(both[key], value) if table else value
+    return both
+
+
+def _text(source: str) -> tuple[str, str, Path | None]:
+    """Name, text and folder (None for a preset) of a sweep file."""
+    path = Path(source)
+    if path.suffix != ".toml":
+        known = preset_texts()
+        if source not in known:
+            unknown("preset", source, known)
+        return source, known[source], None
+    try:
+        return path.stem, path.read_text(), path.parent
+    except OSError as error:
+        raise ConfigError(f"cannot read {source}: {error}") from error

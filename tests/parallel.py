@@ -1,0 +1,44 @@
+"""Which tests run in the same pytest-xdist worker, and in which order they start.
+
+Workers share nothing: a federation or a Ray that several modules use would be started in each worker that runs one of them.
+A group of modules is therefore one unit of work; every other test is a unit by itself.
+"""
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+# Longest first: groups start together, and the many short tests fill the workers that are done.
+GROUPS = (
+    ("tests/system/deploy/test_deploy_failures.py",),
+    ("tests/system/deploy/",),
+    ("tests/system/test_four_ways.py", "tests/system/test_own_data.py"),
+    ("tests/system/test_ray_results.py", "tests/system/test_ray.py"),
+    ("tests/system/test_deploy_refusals.py",),
+    ("tests/system/test_own_folders.py", "tests/system/test_plugin.py"),
+    ("tests/system/test_ssh.py",),
+    ("tests/system/test_page.py",),
+    ("tests/deploy/render/",),
+)
+
+
+def order(item: pytest.Item) -> tuple[int, bool]:
+    """Sorts groups as they are listed, then other tests that start processes, then the rest."""
+    return _group(item.nodeid), item.get_closest_marker("system") is None
+
+
+def _group(nodeid: str) -> int:
+    return next((number for number, paths in enumerate(GROUPS) if nodeid.startswith(paths)), len(GROUPS))
+
+
+class Scheduler(LoadScopeScheduling):
+    """Gives the groups to workers, in the order of collection."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        number = _group(nodeid)
+        return nodeid if number == len(GROUPS) else f"group {number}"

@@ -1,0 +1,138 @@
+"""Published numbers: found by the configuration of a run, and shown in every format of the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedsim.errors import ConfigError
+from fedsim.report.collection import RunCollection
+from fedsim.report.export import FORMATS
+from fedsim.report.page import content
+from fedsim.report.result_tables import cost_table, result_table
+from fedsim.report.settings import group_by_setting
+from fedsim.sweep.manifest import PlannedRun, SweepManifest, read_sweep_manifest
+from fedsim.sweep.sweep_file import Sweep, read_sweep
+from tests.report.test_settings import run
+
+TABLE = """
+[grid]
+dataset = ["digits", "mnist"]
+[cell.one]
+[cell.two]
+algorithm = "local"
+[published]
+source = "a paper"
+keys = ["dataset", "measure"]
+columns = [["digits", "personal"], ["mnist", "personal"], ["mnist", "global"]]
+[published.rows]
+one = ["91.5 0.25", "", "80"]
+"""
+
+
+def read(tmp_path: Path, text: str) -> Sweep:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    return read_sweep(str(path))
+
+
+def test_a_number_belongs_to_the_runs_that_are_what_its_column_says(tmp_path: Path) -> None:
+    found = read(tmp_path, TABLE)
+    numbers = {name: found.published.numbers_for(found.titles[name], config) for name, config in found.cells.items()}
+    assert numbers == {
+        "one-dataset=digits": {"personal": (0.915, 0.0025)},
+        "one-dataset=mnist": {"global": (0.8, None)},
+        "two-dataset=digits": {},
+        "two-dataset=mnist": {},
+    }
+
+
+def test_without_cells_rows_are_algorithms(tmp_path: Path) -> None:
+    found = read(tmp_path, '[grid]\nalgorithm = ["fedavg", "local"]\n[published.rows]\nlocal = [70]\n')
+    assert found.published.numbers_for("", found.cells["local"]) == {"personal": (0.7, None)}
+    assert found.published.numbers_for("", found.cells["fedavg"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("three = [1, 2, 3]", "unknown row of .published. in .* 'three'.*one, two"),
+        ("two = [1, 2]", "2 numbers for 3 columns"),
+        ('two = ["", "", "a lot"]', "'a lot' is not an accuracy in percent"),
+        ('two = ["", "", 101]', "not an accuracy"),
+    ],
+)
+def test_nonsense_is_refused(tmp_path: Path, wrong: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, f"{TABLE}{wrong}\n")
+
+
+def test_columns_and_measures_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a value for each of"):
+        read(tmp_path, TABLE.replace('["mnist", "global"]', '["mnist"]'))
+    with pytest.raises(ConfigError, match=r"unknown measure.*personal"):
+        read(tmp_path, TABLE.replace('["mnist", "global"]', '["mnist", "server"]'))
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "cell", "kind", "number"),
+    [
+        ("spfl-table1", [], "spfl-dataset=cifar10-partition.shared=False", "personal", (0.6722, 0.0115)),
+        ("spfl-table1-cifar100", [], "pfedme-dataset=cifar100-partition.shared=True", "personal", (0.3393, 0.0076)),
+        ("plga-table2", [], "lga-dataset=mnist", "local", (0.9748, 0.0028)),
+        ("plga-table2-emnist", [], "plga-dataset=emnist-balanced", "global", (0.7391, 0.0272)),
+        ("spfl-table6", [], "federated-dataset=mnist-partition.shared=True", "personal", (0.98307, None)),
+        ("spfl-table7", [], "clients-6-dataset=cifar10-partition.shared=False", "personal", (0.6688, None)),
+        ("spfl-table8", [], "lr-1e-4-dataset=mnist-partition.shared=False", "personal", (0.9845, None)),
+        ("fedamp-table1-iid", ["dataset=cifar100"], "apfl-seed=1", "personal", (0.4902, None)),
+        (
+            "fedamp-table2-pathological",
+            ["dataset=emnist-byclass", "clients=62"],
+            "fedavg-seed=0",
+            "personal",
+            (0.1944, None),
+        ),
+        ("fedamp-table3-practical", [], "scaffold-seed=2", "local", (0.4020, None)),
+        ("fedamp-practical-fmnist", [], "heurfedamp-seed=0", "personal", (0.9137, None)),
+    ],
+)
+def test_presets_hold_the_numbers_of_their_tables(
+    preset: str, overrides: list[str], cell: str, kind: str, number: tuple[float, float | None]
+) -> None:
+    found = read_sweep(preset, overrides)
+    assert found.published.numbers_for(found.titles[cell], found.cells[cell])[kind] == pytest.approx(number)
+
+
+def test_every_report_shows_them(tmp_path: Path) -> None:
+    mine = run([0.5], tmp_path / "mine", seed=1)
+    other = run([0.6], tmp_path / "other", algorithm="local")
+    planned = PlannedRun(mine.config, "ours", {"personal": (0.915, 0.0025), "global": (0.8, None)}, "a paper")
+    SweepManifest("study", "", {"mine": planned, "other": PlannedRun(other.config)}).write(tmp_path)
+    groups = group_by_setting([mine, other])
+    assert [each.label for each in groups] == ["ours", "local"]
+    tables = [result_table(groups), cost_table(groups)]
+    texts = {name: render(tables) for name, render in FORMATS.items()}
+    assert json.loads(texts["json"])[0]["published"] == 0.915
+    assert json.loads(texts["json"])[1]["published"] is None
+    assert "0.915,0.0025" in texts["csv"]
+    assert "| 91.50 ± 0.25 |" in texts["markdown"]
+    assert "a paper" in texts["markdown"]
+    assert r"91.50 $\pm$ 0.25" in texts["latex"]
+    page = content(RunCollection([mine, other]))
+    assert page["source"] == "a paper"
+    assert "91.50 ± 0.25" in page["results"]["texts"][0]
+    assert page["results"]["columns"].count("global published") == 1
+
+
+def test_a_plan_of_another_configuration_says_nothing(tmp_path: Path) -> None:
+    mine = run([0.5], tmp_path / "mine")
+    SweepManifest("study", "", {"mine": PlannedRun({**mine.config, "lr": 9}, "ours", {"personal": (0.9, None)})}).write(
+        tmp_path
+    )
+    assert mine.planned == PlannedRun(mine.config)
+
+
+def test_a_foreign_file_of_that_name_is_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text('{"runs": 3}')
+    assert read_sweep_manifest(tmp_path) == SweepManifest()
+    assert read_sweep_manifest(tmp_path / "nowhere") == SweepManifest()

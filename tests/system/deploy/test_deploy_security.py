@@ -1,0 +1,86 @@
+"""A real SuperLink refuses SuperNodes with a wrong key or certificate."""
+
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from fedsim.deploy import pki
+from tests.system_tools import BIN
+
+from ..deployment import NODES, Deployment, eventually, process
+from ..flower import free_port
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+ADMITTED = "SuperNode ID"  # in the log of a SuperNode that the SuperLink has accepted
+REFUSED = "Exit Code: 305"  # in the log of one that could not connect
+
+
+def connect(deployment: Deployment, folder: Path, key: Path | None, certificate: Path | None, port: int = 0) -> str:
+    """Starts a SuperNode with this key and CA certificate until it is accepted or refused; returns its log."""
+    log, where = folder / "supernode.log", f"{deployment.hosts[0].address}:{port or deployment.fleet_port}"
+    command = [*deployment.hosts[1].via.split(), str(BIN / "flower-supernode"), "--superlink", where]
+    command += ["--max-retries", "1", "--port", str(free_port()), "--node-config", "partition-id=0"]
+    command += ["--root-certificates", str(certificate)] if certificate else ["--insecure"]
+    command += ["--auth-supernode-private-key", str(key)] if key else []
+    with process(command, folder, log.name):
+        eventually(lambda: any(words in log.read_text() for words in (ADMITTED, REFUSED)), 90, "an answer")
+    return log.read_text()
+
+
+def assert_refused(log: str) -> None:
+    assert REFUSED in log, log
+    assert ADMITTED not in log, log
+
+
+def test_a_key_that_is_not_registered_gets_nothing(deployment: Deployment, tmp_path: Path) -> None:
+    pki.create_node_key(tmp_path, "stranger")
+    told = connect(deployment, tmp_path, pki.node_key(tmp_path, "stranger"), deployment.folder / "secrets" / pki.CA)
+    assert_refused(told)
+    assert len(deployment.status()["nodes"]) == NODES
+    assert ADMITTED in (deployment.home("ward-0") / "supernode.log").read_text(), "registered keys are accepted"
+
+
+def test_the_certificate_of_another_ca_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    pki.create_ca(tmp_path, "other")
+    told = connect(deployment, tmp_path, pki.node_key(deployment.folder / "secrets", "ward-0"), tmp_path / pki.CA)
+    assert_refused(told)
+
+
+def test_a_connection_without_tls_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    assert_refused(connect(deployment, tmp_path, None, None))
+
+
+def test_a_certificate_that_was_tampered_with_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    """A SuperLink that shows our certificate with one bit of its signature changed."""
+    secrets, port = deployment.folder / "secrets", free_port()
+    encoded = bytearray(pki.read_certificate(secrets / pki.SERVER).public_bytes(Encoding.DER))
+    encoded[-1] ^= 1
+    (tmp_path / "server.crt").write_bytes(x509.load_der_x509_certificate(bytes(encoded)).public_bytes(Encoding.PEM))
+    command = [*deployment.hosts[0].via.split(), str(BIN / "flower-superlink"), "--ssl-certfile", "server.crt"]
+    command += ["--ssl-keyfile", str(secrets / pki.SERVER_KEY), "--ssl-ca-certfile", str(secrets / pki.CA)]
+    command += ["--enable-supernode-auth", "--port", str(free_port()), "--fleet-api-address", f"0.0.0.0:{port}"]
+    with process(command, tmp_path, "link.log"):
+        eventually(lambda: "Starting Fleet API" in (tmp_path / "link.log").read_text(), 90, "the SuperLink")
+        told = connect(deployment, tmp_path, pki.node_key(secrets, "ward-0"), secrets / pki.CA, port)
+    assert_refused(told)
+
+
+def test_rotated_keys_are_the_only_ones_from_then_on(deployment: Deployment, tmp_path: Path) -> None:
+    secrets, former = deployment.folder / "secrets", tmp_path / "former.key"
+    former.write_bytes(pki.node_key(secrets, "ward-0").read_bytes())
+    former.chmod(0o600)
+    deployment.fedsim("init", "--rotate")
+    assert deployment.fedsim("up").count("the previous key of") == NODES
+    assert deployment.status()["healthy"]
+    assert_refused(connect(deployment, tmp_path, former, secrets / pki.CA))
+
+
+def test_a_home_holds_no_secret_of_another(deployment: Deployment) -> None:
+    owners = {path.read_bytes(): path.stem for path in (deployment.folder / "secrets").rglob("*.key")}
+    assert len(owners) == NODES + 2
+    for name in ("server", *(f"ward-{number}" for number in range(NODES))):
+        files = [path for path in deployment.home(name).rglob("*") if path.is_file()]
+        assert {owners[path.read_bytes()] for path in files if path.read_bytes() in owners} == {name}
+        assert {path.stat().st_mode & 0o777 for path in deployment.home(name).glob("*.key")} == {0o600}
