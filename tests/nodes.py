@@ -13,7 +13,7 @@ from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
 from fedsim.flower.grid import NodeInfo, Run, set_message_id
 
-RAISED, OFFLINE = 2, 5  # Flower's error codes
+RAISED, UNAVAILABLE, OFFLINE = 2, 3, 5  # Flower's error codes
 
 
 class Nodes(Grid):
@@ -29,6 +29,7 @@ class Nodes(Grid):
         self.configs = dict[int, RunConfig]()  # of nodes that see other data than the rest
         self.node_config: Callable[[int], dict[str, str]] = lambda client: {}  # besides its number
         self.loses: Callable[[Message], bool] = lambda message: False  # whether a reply is lost on the way
+        self.truncates: Callable[[Message], bool] = lambda message: False  # whether only a part of a reply arrives
         self.works: Callable[[int], bool] = lambda node: True  # whether a node gets on with its messages now
         self.happens: Callable[[Message], None] = lambda message: None  # called with every message that is pushed
         self._states, self._ids = dict[int, RecordDict](), count(1)
@@ -63,7 +64,10 @@ class Nodes(Grid):
     def _work(self, node: int, last: str) -> None:
         """A node serves its messages up to this one."""
         for key in [key for key, message in self._waiting.items() if message.metadata.dst_node_id == node]:
-            reply = self._serve(self._waiting.pop(key))
+            message = self._waiting.pop(key)
+            reply = self._serve(message)
+            if self.truncates(reply):
+                reply = Message(Error(UNAVAILABLE, "Reply message objects are unavailable."), reply_to=message)
             if not self.loses(reply):
                 self._replies[key] = reply
             if key == last:

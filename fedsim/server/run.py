@@ -81,6 +81,7 @@ def run(
     else:  # every client has just answered the roll call
         liveness = Liveness(grid, fleet, messenger, config.timeout)
         messenger.on_poll = liveness.check
+        messenger.repeats = lambda client: fleet[client].lasting
 
     def client_states() -> dict[int, ClientState]:
         return grid.client_states() if isinstance(grid, Simulated) else {}

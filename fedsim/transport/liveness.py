@@ -52,8 +52,7 @@ class Liveness:
         if self.lost:
             self._receive_answers()
             self._query_unknown_nodes(online)
-        # A job may only be sent again to a client that can repeat it: one that has kept the state it had before.
-        refused = self._lost_jobs.check({c.id for c in self._fleet.clients if c.lasting})
+        refused = self._lost_jobs.check()
         self._last_check = time.monotonic()
         return restarted or refused
 
@@ -129,8 +128,8 @@ class LostJobs:
         """Whether the next check may find a lost job."""
         return bool(self._queries or self._suspects)
 
-    def check(self, clients: set[int]) -> bool:
-        """Treats the jobs of these clients; returns whether the grid refused to send one again.
+    def check(self) -> bool:
+        """Treats the jobs of clients that can repeat them; returns whether the grid refused to send one again.
 
         The messenger must look for answers between two checks; otherwise a job may be done twice.
         """
@@ -140,16 +139,16 @@ class LostJobs:
         self._due = {job: age for job, age in self._due.items() if job in jobs}
         replies = pull(self._grid, self._queries, self._timeout) if self._queries else []
         self._suspects = {self._queries.pop(reply.metadata.reply_to_message_id) for reply in replies}
-        self._query_slow_nodes(clients)
+        self._query_slow_nodes()
         return refused
 
-    def _query_slow_nodes(self, clients: set[int]) -> None:
+    def _query_slow_nodes(self) -> None:
         now, patience = time.time(), max(PATIENCE, 2 * self._messenger.slowest)
         jobs = self._messenger.in_flight
         late = [
             key
             for key, sent in jobs.items()
-            if sent.job.client in clients and now - sent.sent >= self._due.get(key, patience)
+            if self._messenger.repeats(sent.job.client) and now - sent.sent >= self._due.get(key, patience)
         ]
         queries = [wire.pack_query(jobs[key].node, wire.ALIVE, self._timeout) for key in late]
         if queries:

@@ -44,12 +44,12 @@ class Messenger:
         self._failures: list[Failure] = []  # to be returned by the next `receive`
         self.expects: Mapping[str, Spec] = {}
         self.filters: Sequence[Filter] = ()
-        self.on_poll: Callable[[], bool] = lambda: (
-            False
-        )  # called while waiting; True: `receive` has something to return
-        self.on_communication: Callable[[float], None] = lambda seconds: (
-            None
-        )  # told the seconds of sending and fetching
+        # Whether a client can repeat a job exactly, because it keeps the state that it had before.
+        self.repeats: Callable[[int], bool] = lambda client: False
+        # Called while waiting; True: `receive` has something to return.
+        self.on_poll: Callable[[], bool] = lambda: False
+        # Told the seconds of sending and fetching.
+        self.on_communication: Callable[[float], None] = lambda seconds: None
 
     def send(self, jobs: Sequence[Job], deadline: float | None = None) -> list[Failure]:
         """Sends jobs; returns a failure for each that the grid refused. `deadline`: instead of the full time limit."""
@@ -83,7 +83,10 @@ class Messenger:
         if self.in_flight:
             replies, fetching = await_replies(self._grid, self.in_flight, wait, self._timeout, self.on_poll)
             began = time.perf_counter()
-            for reply in replies:
+            incomplete = [r.metadata.reply_to_message_id for r in replies if wire.is_unavailable(r)]
+            again = {key for key in incomplete if self.repeats(self.in_flight[key].job.client)}
+            self.resend(sorted(again))
+            for reply in (r for r in replies if r.metadata.reply_to_message_id not in again):
                 sent = self.in_flight.pop(reply.metadata.reply_to_message_id)
                 self.slowest = max(self.slowest, time.time() - sent.sent)
                 answer = wire.unpack_answer(reply, sent.job, self.expects)

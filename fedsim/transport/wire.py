@@ -47,7 +47,7 @@ WEIGHTS, BUFFERS, ARRAYS, NUMBERS, METRICS, JOB, ROLES = (
 STATE = "client-state"  # the prefix of the records of a client's state
 NPY = "numpy.ndarray"  # Flower's name of the .npy encoding
 HEXADECIMAL = re.compile("[0-9a-f]+")
-OFFLINE = (3, 5)  # Flower error codes: message expired or unavailable, node offline
+UNAVAILABLE, NODE_OFFLINE = 3, 5  # Flower error codes: message or reply expired or incomplete; node offline
 
 
 class Encoder:
@@ -192,7 +192,13 @@ def pack_answer(answer: Answer, order: Message) -> Message:
 
 def is_offline(message: Message) -> bool:
     """Whether the message says that its node is gone."""
-    return message.has_error() and message.error.code in OFFLINE
+    return message.has_error() and message.error.code in (UNAVAILABLE, NODE_OFFLINE)
+
+
+def is_unavailable(message: Message) -> bool:
+    """Whether the SuperLink lost the message or its reply, or has only a part of the reply: a node that was cut off
+    while it sent its reply leaves one."""
+    return message.has_error() and message.error.code == UNAVAILABLE
 
 
 def unpack_answer(message: Message, job: Job, expects: Mapping[str, Spec]) -> Answer | Failure:

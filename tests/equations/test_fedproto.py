@@ -110,10 +110,3 @@ def test_without_the_distance_the_models_are_those_of_local_training(small: Smal
     ours = finished(small("algorithm=fedproto", "fedproto.lam=0", *keys), name="fedproto")
     local = finished(small("algorithm=local", *keys), name="local")
     assert ours["metrics"]["loss"]["local"] == local["metrics"]["loss"]["local"]
-
-
-def test_no_weights_travel(small: Small, finished: Finished) -> None:
-    summary = finished(small("algorithm=fedproto", "model=mlp"))
-    job = CLASSES * FEATURES * 4 + CLASSES * 8  # float32 prototypes and int64 counts
-    assert summary["bytes_up"] == 8 * job
-    assert summary["bytes_down"] == 12 * job

@@ -18,7 +18,6 @@ from fedsim.weights import Weights
 
 Small = Callable[..., RunConfig]
 Finished = Callable[..., dict[str, Any]]
-FLOAT, SYNCHRONOUS_JOBS = 4, 8  # bytes; 4 clients x 2 rounds
 
 
 def halves(config: RunConfig) -> tuple[Any, Any, list[TorchTask]]:
@@ -83,15 +82,6 @@ def test_fedbn_without_normalization_layers_is_fedavg_bitwise(small: Small, fini
     ours, fedavg = (finished(small(f"algorithm={name}", "model=cnn"), name=name) for name in ("fedbn", "fedavg"))
     assert ours["metrics"]["loss"]["personal"] == fedavg["metrics"]["loss"]["personal"]
     assert ours["bytes_up"] == fedavg["bytes_up"]
-
-
-@pytest.mark.parametrize(("algorithm", "model"), [("fedper", "mlp"), ("fedbn", "cnn-bn")])
-def test_only_the_shared_part_travels(algorithm: str, model: str, small: Small, finished: Finished) -> None:
-    config = small(f"algorithm={algorithm}", f"model={model}")
-    summary, (server, _, _) = finished(config), halves(config)
-    shared = server.part.size + server.part.buffer_size
-    assert summary["bytes_up"] == SYNCHRONOUS_JOBS * shared * FLOAT
-    assert summary["bytes_down"] == (SYNCHRONOUS_JOBS + 4) * shared * FLOAT  # and the last evaluation
 
 
 def test_a_stage_that_the_model_does_not_have_is_refused(small: Small, finished: Finished) -> None:

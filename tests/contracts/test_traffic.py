@@ -1,0 +1,72 @@
+"""What a run moves, against the formula of each algorithm: a method that shares a part of a model sends that part alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fedsim.clients.task import TorchTask
+from fedsim.config import RunConfig
+from fedsim.layout import Part
+from fedsim.partitions.client_data import client_data
+
+CLIENTS, ROUNDS, CLASSES = 4, 2, 10
+INTEGER = 2  # an int64 in floats of 4 bytes
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the run's model, in floats; buffers count."""
+
+    model: int
+    head: int
+    base: int
+    norm: int  # BatchNorm layers
+    features: int  # inputs of the head
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Floats of one job: down to train, down to evaluate only, and up."""
+
+    train: int
+    evaluate: int
+    up: int
+
+
+def symmetric(size: int) -> Traffic:
+    """The same floats in all directions."""
+    return Traffic(size, size, size)
+
+
+FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
+    "ditto": lambda s: symmetric(s.model),
+    "fedavg": lambda s: symmetric(s.model),
+    "fedbn": lambda s: symmetric(s.model - s.norm),
+    "fedper": lambda s: symmetric(s.base),
+    "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
+    "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
+}
+MODELS = {"fedbn": "cnn-bn"}  # others: mlp
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_bytes_of_a_run_are_those_of_its_formula(
+    name: str, small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
+) -> None:
+    """Evaluation is part of the training jobs, except for the last one, which every client gets by itself."""
+    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}")
+    summary, expected = finished(config), FORMULAS[name](sizes_of(config))
+    assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
+    assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS * expected.train + expected.evaluate)
+
+
+def sizes_of(config: RunConfig) -> Sizes:
+    layout = TorchTask(config, client_data(config, 0), CLASSES).layout
+
+    def floats(part: Part) -> int:
+        return part.size + part.buffer_size
+
+    model, head, base, norm = (floats(layout.part(name)) for name in ("all", "head", "base", "batch-norm"))
+    return Sizes(model, head, base, norm, layout.features)
