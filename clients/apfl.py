@@ -9,7 +9,7 @@ from torch import Tensor
 from fedsim.algorithm import Task
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.optimizers import Optimizer, make_optimizer
-from fedsim.clients.training import Batch, Trainer, assign, buffers_of, flatten
+from fedsim.clients.training import Batch, Trainer, assign, flatten, tensors_of
 from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.weights import Vec, Weights
 
@@ -52,8 +52,8 @@ class Pair:
         self._optimizer: Optimizer | None = None
 
     def weights(self) -> Weights:
-        buffers = flatten(iter(self.buffers)) if self._optimizer else self._start
-        return Weights(flatten(iter(self.own)), buffers)
+        buffers = flatten(self.buffers) if self._optimizer else self._start
+        return Weights(flatten(self.own), buffers)
 
     def step(self, trainer: Trainer, batch: Batch) -> Tensor:
         optimizer = self._on_device(trainer)
@@ -71,7 +71,7 @@ class Pair:
 
     def _mixture_gradient(self, trainer: Trainer, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters w_i, and the gradient at the mixture; the trainer's network is unchanged afterwards."""
-        shared, buffers = copies(trainer.parameters), list(buffers_of(trainer.network))
+        shared, buffers = copies(trainer.parameters), tensors_of(trainer.network)[1]
         statistics = copies(buffers)
         _assign(buffers, self.buffers)
         _assign(
@@ -88,8 +88,8 @@ class Pair:
         """The optimizer of v_i. The first call moves v_i and the mixture's buffers to the device of the network."""
         if self._optimizer is None:
             self.own = [v.to(w.device) for v, w in zip(self.own, trainer.parameters, strict=True)]
-            self.buffers = copies(buffers_of(trainer.network))
-            assign(iter(self.buffers), self._start)
+            self.buffers = copies(tensors_of(trainer.network)[1])
+            assign(self.buffers, self._start)
             self._optimizer = make_optimizer(trainer.config, trainer.lr, self.own)
         return self._optimizer
 

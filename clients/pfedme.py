@@ -21,7 +21,7 @@ class PFedMeClient(LocalSGD):
         copies = [torch.tensor(values) for _, values in task.layout.split(received)]
         fit = task.fit(down.model, rng, step=self._follow(copies))
         state.weights["personal"] = fit.weights
-        delta = Weights(flatten(iter(copies)) - received, fit.weights.buffers)
+        delta = Weights(flatten(copies) - received, fit.weights.buffers)
         return Uplink(task.examples, {"delta": delta}, metrics={"loss": fit.loss}, local=fit.weights)
 
     def personalize(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Weights:

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -82,9 +83,10 @@ class Trainer:
     ) -> None:
         self.network, self.samples, self.objective = network, samples, objective
         self.config, self.lr, self.rng = config, lr, rng
-        self.parameters = list(network.parameters())
+        self.parameters, _ = tensors_of(network)
         for parameter, trained in zip(self.parameters, trained_tensors(self.parameters, train), strict=True):
-            parameter.requires_grad_(trained)
+            if parameter.requires_grad is not trained:
+                parameter.requires_grad_(trained)
         self._start = batches_read if config.batches == "in-order" else None
 
     @cached_property
@@ -95,7 +97,8 @@ class Trainer:
     def run(self, steps: int, step: BatchStep) -> float:
         """The loop: so many mini-batches, epoch after epoch; returns the mean loss."""
         total = torch.zeros((), device=self.samples.device)
-        self.network.train()
+        if not self.network.training:
+            self.network.train()
         for chosen in batches(len(self.samples), self.config.batch_size, steps, self.rng, self._start):
             total += step(self, self.samples.at(chosen)).detach()
         return float(total) / max(1, steps)
@@ -179,31 +182,44 @@ def part_of(network: nn.Module, name: str) -> Any:
     return getattr(network, name)
 
 
-def buffers_of(network: nn.Module) -> Iterator[Tensor]:
-    """BatchNorm's statistics and the like, without its integer counters."""
-    return (b for b in network.buffers() if b.is_floating_point())
+_tensors: WeakKeyDictionary[nn.Module, tuple[list[Tensor], list[Tensor]]] = WeakKeyDictionary()
+
+
+def tensors_of(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """The parameters and the buffers of a network (BatchNorm's statistics and the like, without integer counters).
+
+    They are looked up once per network object: the search costs as much as a small training step.
+    """
+    if network not in _tensors:
+        buffers = [b for b in network.buffers() if b.is_floating_point()]
+        _tensors[network] = list(network.parameters()), buffers
+    return _tensors[network]
 
 
 def weights_of(network: nn.Module) -> Weights:
-    return Weights(flatten(network.parameters()), flatten(buffers_of(network)))
+    parameters, buffers = tensors_of(network)
+    return Weights(flatten(parameters), flatten(buffers))
 
 
 def load(network: nn.Module, weights: Weights) -> None:
     """Copies weights into a network."""
-    assign(network.parameters(), weights.parameters)
-    assign(buffers_of(network), weights.buffers)
+    parameters, buffers = tensors_of(network)
+    assign(parameters, weights.parameters)
+    assign(buffers, weights.buffers)
 
 
-def flatten(tensors: Iterator[Any]) -> Vec:
-    parts = [t.detach().reshape(-1) for t in tensors]
-    flat: Vec = torch.cat(parts).cpu().numpy() if parts else np.empty(0, np.float32)
+def flatten(tensors: Sequence[Tensor]) -> Vec:
+    if not tensors:
+        return np.empty(0, np.float32)
+    flat: Vec = torch.cat([t.detach().reshape(-1) for t in tensors]).cpu().numpy()
     return flat
 
 
-def assign(tensors: Iterator[Any], vector: Vec) -> None:
+def assign(tensors: Sequence[Tensor], vector: Vec) -> None:
     """Copies the vector's parts into the tensors, in order."""
-    source, start = torch.from_numpy(np.require(vector, requirements="W")), 0
+    if not tensors:
+        return
+    source = torch.from_numpy(np.require(vector, requirements="W"))
     with torch.no_grad():
-        for tensor in tensors:
-            tensor.copy_(source[start : start + tensor.numel()].view(tensor.shape))
-            start += tensor.numel()
+        for tensor, part in zip(tensors, torch.split(source, [t.numel() for t in tensors]), strict=True):
+            tensor.copy_(part.view(tensor.shape))

@@ -138,6 +138,12 @@ class ServerStrategy(ABC, Generic[P, S]):
     def update(self, state: S, arrivals: Sequence[Arrival]) -> S:
         """The server equation. May write its own arrays in place; must not keep the arrivals' arrays."""
 
+    @property
+    def takes_means(self) -> bool:
+        """Whether `update` needs no single update but their mean by samples, so that a simulation may average groups of
+        clients where they were trained (see `payload.with_updates`)."""
+        return False
+
     def global_model(self, state: S) -> Weights | None:
         """The one model for everyone, if the algorithm has one."""
         return None

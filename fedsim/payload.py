@@ -1,6 +1,6 @@
 """What travels between server and clients, and what a client keeps. Plain values; `transport.wire` encodes them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from secrets import token_hex
@@ -93,10 +93,14 @@ class Uplink:
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=dict)
     local: "Weights | PersonalModel | None" = None  # the model after training: evaluated on the client, never sent
+    averaged: int | None = None  # samples behind `weights` that are a mean over clients; 0: its own are in such a mean
+    averaged_bytes: int = 0  # of its own weights, if they are in the mean that another client's uplink holds
 
     @property
     def nbytes(self) -> int:
-        return sum(v.nbytes for values in (self.weights, self.arrays) for v in values.values())
+        """Bytes that this client sends in a real federation."""
+        held = sum(v.nbytes for values in (self.weights, self.arrays) for v in values.values())
+        return held + self.averaged_bytes
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,14 @@ class Failure:
     def absence(self) -> float | None:
         """How many seconds the client is absent; None unless it dropped out in the simulation."""
         return self.job.simulated_delay.absence
+
+
+def with_updates(arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[int]]:
+    """The arrivals that hold an update, and the training samples behind each: a simulation may have averaged the updates
+    of several clients, by samples, where they were made. One of these clients then holds the mean."""
+    held = [arrival for arrival in arrivals if arrival.uplink.averaged != 0]
+    uplinks = [arrival.uplink for arrival in held]
+    return held, [u.examples if u.averaged is None else u.averaged for u in uplinks]
 
 
 def server_made_personal(down: Downlink) -> bool:

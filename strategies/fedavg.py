@@ -24,7 +24,7 @@ import numpy as np
 
 from fedsim.algorithm import Algorithm, GlobalState, GlobalStrategy
 from fedsim.config import NoParams
-from fedsim.payload import Arrival
+from fedsim.payload import Arrival, with_updates
 from fedsim.weights import Weights
 
 
@@ -34,12 +34,16 @@ class FedAvg(GlobalStrategy[Any]):
     averages = True
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
-        w, examples = state.model.parameters, [a.uplink.examples for a in arrivals]
-        after = w + self.aggregate([a.uplink.weights["delta"].parameters for a in arrivals], examples)  # (1)
+        w, (held, samples) = state.model.parameters, with_updates(arrivals)
+        after = w + self.aggregate([a.uplink.weights["delta"].parameters for a in held], samples)  # (1)
         for arrival in arrivals:
             if arrival.staleness:  # (3)
-                after += np.float32(arrival.uplink.examples / sum(examples)) * (self.base(state, arrival) - w)
-        return self.advance(state, Weights(after, self.mean_buffers(state, arrivals, examples)))
+                after += np.float32(arrival.uplink.examples / sum(samples)) * (self.base(state, arrival) - w)
+        return self.advance(state, Weights(after, self.mean_buffers(state, held, samples)))
+
+    @property
+    def takes_means(self) -> bool:
+        return type(self).update is FedAvg.update
 
 
 FEDAVG = Algorithm(

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsim import registry
 from fedsim.algorithm import Algorithm, ClientBehaviour
+from fedsim.client.groups import Result, averaged
 from fedsim.client.state_store import StateStore
 from fedsim.config import RunConfig, lr_at
 from fedsim.errors import FedsimError
@@ -41,15 +42,17 @@ MEMORY_SECONDS = 0.2  # between two readings of the process's peak memory, which
 @dataclass(frozen=True)
 class Order:
     """A job with what its client must know besides: the classes of the model, the roles of what it sends (for filters),
-    and whether it sleeps the job's delay."""
+    whether it sleeps the job's delay, and how its group is treated."""
 
     job: Job
     classes: int
     roles: Mapping[str, Role] = field(default_factory=dict)
     sleeps: bool = False
+    at_once: int = 1  # so many clients of the group are trained at once, if possible
+    averages: bool = False  # the updates of the group are averaged
 
 
-def run_order(order: Order, config: RunConfig, state: ClientState) -> tuple[Answer | Failure, ClientState | None]:
+def run_order(order: Order, config: RunConfig, state: ClientState) -> Result:
     """Runs a job; returns its result, and the client's new state if there is one. A job that raises changes no state."""
     job, delay = order.job, order.job.simulated_delay
     try:
@@ -63,10 +66,16 @@ def run_order(order: Order, config: RunConfig, state: ClientState) -> tuple[Answ
     return answer, _changed(work)
 
 
-def run_group(
-    orders: Sequence[Order], config: RunConfig, states: Sequence[ClientState]
-) -> list[tuple[Answer | Failure, ClientState | None]]:
-    """The results of several jobs: trained at once if that is possible and none fails, else one after the other."""
+def run_group(orders: Sequence[Order], config: RunConfig, states: Sequence[ClientState]) -> list[Result]:
+    """The results of the jobs of a group, which one worker gets together."""
+    size, results = orders[0].at_once, list[Result]()
+    for start in range(0, len(orders), size):
+        results += _run_at_once(orders[start : start + size], config, states[start : start + size])
+    return averaged(results) if orders[0].averages else results
+
+
+def _run_at_once(orders: Sequence[Order], config: RunConfig, states: Sequence[ClientState]) -> list[Result]:
+    """The results of jobs: trained at once if that is possible and none fails, else one after the other."""
     if len(orders) > 1 and all(order.job.train for order in orders):
         try:
             works = [_client_job(order, config, state) for order, state in zip(orders, states, strict=True)]

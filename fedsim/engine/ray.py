@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3  # a job is sent again twice before the death of its worker counts as its client's failure
 CALLS_PER_WORKER = 2  # so that the next call is there when a worker becomes free
 SHARED_BYTES = 64 * 1024  # from this size on a buffer enters the object store by itself
-BUNDLE, BUNDLE_SECONDS = 8, 0.02  # short jobs share a call: at most so many, and about so much work
+BUNDLE, BUNDLE_SECONDS = 64, 0.1  # short jobs share a call: at most so many, and about so much work
 START_SECONDS = 600.0  # a worker that needs longer to start will not come: its machine or its GPU is missing
 Serialized = tuple[bytes, list[Bytes]]
 Work = Message | Sequence[Order]  # a message of Flower's, or a group of jobs as they are
@@ -336,8 +336,8 @@ class RayGrid(LocalGrid):
         return call.began + (self.config.timeout if call.jobs else START_SECONDS)
 
     def _stop_overdue(self, slot: _Slot) -> None:
-        """Ends a worker that exceeded the time limit. A job that was alone in its call has failed; several jobs are
-        done again, one at a time. The jobs of the next call had not begun and are queued again."""
+        """Ends a worker that exceeded the time limit. A client that was alone in its call has failed; several are
+        served again, one at a time. The jobs of the next call had not begun and are queued again."""
         call, *later = slot.calls.values()
         if not call.jobs:
             missing = f"a Ray worker did not start within {START_SECONDS:.0f} s: is a machine or a GPU missing?"
@@ -346,12 +346,26 @@ class RayGrid(LocalGrid):
             log.warning("%s The other workers do its jobs", missing)
             call.began = None  # it may come later
             return
-        if len(call.jobs) == 1:
+        if len(call.jobs) == 1 and len(call.jobs[0].clients) == 1:
             self._fail(call.jobs.pop(), self.too_long)
+        call.jobs[:] = [single for job in call.jobs for single in self._singles(job)]
         for job in (job for unbegun in later for job in unbegun.jobs):
             job.attempts -= 1
         ray.kill(slot.actor)
         self._start_worker(slot)
+
+    def _singles(self, job: _Job) -> list[_Job]:
+        """A job for each client of a group."""
+        if isinstance(job.work, Message) or len(job.work) == 1:
+            return [job]
+        heads = [([order], *serialize([order])) for order in job.work]
+        shared: dict[int, Any] = {}
+        return [
+            _Job(
+                work, [work[0].job.client], job.kind, head, [_share(b, shared) for b in buffers], job.home, job.attempts
+            )
+            for work, head, buffers in heads
+        ]
 
     def _replace_dead_worker(self, slot: _Slot, error: RayError) -> None:
         """Starts a new worker for the jobs of a dead one; a job that had its last attempt has failed."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.serverapp import Grid
 
 from fedsim.algorithm import ServerStrategy
+from fedsim.client.groups import at_once
 from fedsim.config import RunConfig
 from fedsim.filters import check_filters, filters_of
 from fedsim.payload import ClientState
@@ -16,9 +17,9 @@ from fedsim.results.record import Record
 from fedsim.server.clock import Clock, VirtualClock, WallClock
 from fedsim.server.fleet import roll_call
 from fedsim.server.loop import Loop
-from fedsim.server.pace import Pace
+from fedsim.server.pace import Pace, Synchronous
 from fedsim.server.stragglers import Stragglers
-from fedsim.transport.direct import DirectMessenger, JobGrid, group_size
+from fedsim.transport.direct import DirectMessenger, JobGrid
 from fedsim.transport.liveness import Liveness
 from fedsim.transport.messenger import Messenger
 from fedsim.weights import Weights, fingerprint
@@ -44,6 +45,14 @@ def pace_and_stragglers(config: RunConfig) -> tuple[Pace, Stragglers]:
     return make("pace"), make("stragglers")
 
 
+def _averages_groups(strategy: ServerStrategy[Any, Any], config: RunConfig) -> bool:
+    """Whether groups of results may be averaged where they are made: they all go into the same update, and neither a
+    filter nor the aggregator must see them one by one."""
+    plain = config.aggregator == "mean" and not config.filter_names
+    together = config.clock == "virtual" and config.stragglers == "none" and config.part("pace") is Synchronous
+    return strategy.takes_means and plain and together
+
+
 def run(
     strategy: ServerStrategy[Any, Any], grid: Grid, config: RunConfig, record: Record, initial: Weights | None = None
 ) -> Any:
@@ -66,8 +75,8 @@ def run(
     wall = config.clock == "wall"
     messenger: Messenger | DirectMessenger
     if isinstance(grid, JobGrid):
-        size = group_size(config, fleet.layout)
-        messenger = DirectMessenger(grid, record.run, fleet.classes, sleeps=wall, group_size=size)
+        together = at_once(config, fleet.layout), _averages_groups(strategy, config)
+        messenger = DirectMessenger(grid, record.run, fleet.classes, wall, *together)
     else:
         messenger = Messenger(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
     messenger.expects, messenger.filters = strategy.expects(), filters_of(config)

@@ -5,17 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Protocol, runtime_checkable
 
-from fedsim import registry
+from fedsim.client.groups import group_size
 from fedsim.client.jobs import Order
-from fedsim.config import RunConfig
 from fedsim.errors import WireError
 from fedsim.filters import Filter, filtered_on_server, roles_of
-from fedsim.layout import Layout
 from fedsim.payload import Answer, Failure, Job, RunIdentity, Spec
 from fedsim.transport import wire
-
-AUTO, SMALL = 32, 1_000_000  # clients trained at once, and the most parameters for which that pays
-VECTORIZED_FROM = 64  # jobs that are sent together; fewer are done one by one, bit for bit as ever
 
 
 @runtime_checkable
@@ -33,10 +28,18 @@ class DirectMessenger:
     """Sends jobs to a `JobGrid` and checks what comes back, as `Messenger` does on other grids."""
 
     def __init__(
-        self, grid: JobGrid, run: RunIdentity, classes: int, sleeps: bool = False, group_size: int = 1
+        self,
+        grid: JobGrid,
+        run: RunIdentity,
+        classes: int,
+        sleeps: bool = False,
+        at_once: int = 1,
+        averages: bool = False,
     ) -> None:
+        """`at_once`: so many clients may be trained at once. `averages`: the results of all jobs that are sent together
+        go into one update, which needs only means of them."""
         self._grid, self.run, self._classes, self._sleeps = grid, run, classes, sleeps
-        self._group_size = 1 if sleeps else group_size
+        self._at_once, self._averages = 1 if sleeps else at_once, averages
         self.expects: Mapping[str, Spec] = {}
         self.filters: Sequence[Filter] = ()
         self.on_poll: Callable[[], bool] = lambda: False  # as of `Messenger`; never called: these grids can wait
@@ -46,9 +49,9 @@ class DirectMessenger:
         """Sends jobs; none is refused."""
         began = time.perf_counter()
         roles = roles_of(self.expects) if self.filters else {}
-        orders = [Order(job, self._classes, roles, self._sleeps) for job in jobs]
+        orders = [Order(job, self._classes, roles, self._sleeps, self._at_once, self._averages) for job in jobs]
         train, evaluate = ([o for o in orders if o.job.train is kind] for kind in (True, False))
-        size = self._group_size if len(train) >= VECTORIZED_FROM else 1
+        size = group_size(len(train), self._at_once, self._averages)
         groups = [train[start : start + size] for start in range(0, len(train), size)]
         self._grid.send_groups([*groups, *([order] for order in evaluate)])
         self.on_communication(time.perf_counter() - began)
@@ -60,20 +63,10 @@ class DirectMessenger:
         return [filtered_on_server(self.filters, self._checked(result), self.expects) for result in results]
 
     def _checked(self, result: Answer | Failure) -> Answer | Failure:
-        if isinstance(result, Failure) or result.uplink is None:
+        if isinstance(result, Failure) or result.uplink is None or result.uplink.averaged == 0:
             return result
         try:
             wire.check_uplink(result.uplink, self.expects)
         except WireError as problem:
             return Failure(result.job, f"its result was refused: {problem}")
         return result
-
-
-def group_size(config: RunConfig, layout: Layout) -> int:
-    """How many clients are trained at once: `vectorize`, or with `auto` 32 for algorithms that allow it and dense models."""
-    if config.vectorize == "off" or not registry.find("algorithm", config.algorithm).vectorizes:
-        return 1
-    if config.vectorize != "auto":
-        return int(config.vectorize)
-    dense = not layout.buffers and all(len(tensor.shape) <= 2 for tensor in layout.parameters)
-    return AUTO if dense and config.optimizer == "sgd" and layout.size <= SMALL else 1

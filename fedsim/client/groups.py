@@ -1,0 +1,73 @@
+"""Groups of training jobs: how many clients one worker gets together, and what becomes of their results.
+
+Groups depend on the configuration and the cohort alone, never on the engine or the number of workers, so that every
+engine makes the same sums in the same order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedsim import registry
+from fedsim.config import RunConfig
+from fedsim.layout import Layout
+from fedsim.payload import Answer, ClientState, Failure, Uplink
+from fedsim.weights import Weights, weighted_mean
+
+AT_ONCE, SMALL = 32, 1_000_000  # clients trained at once, and the most parameters for which that pays
+GROUPS_FROM = 64  # jobs that are sent together; fewer are done one by one, bit for bit as ever
+MEANS, LARGEST_MEAN = 128, 64  # updates are averaged in about so many groups, of at most so many clients
+
+Result = tuple[Answer | Failure, ClientState | None]  # of a job, and the client's new state
+
+
+def at_once(config: RunConfig, layout: Layout) -> int:
+    """How many clients are trained at once: `vectorize`, or with `auto` 32 for algorithms that allow it and dense models."""
+    if config.vectorize == "off" or not registry.find("algorithm", config.algorithm).vectorizes:
+        return 1
+    if config.vectorize != "auto":
+        return int(config.vectorize)
+    dense = not layout.buffers and all(len(tensor.shape) <= 2 for tensor in layout.parameters)
+    return AT_ONCE if dense and config.optimizer == "sgd" and layout.size <= SMALL else 1
+
+
+def group_size(jobs: int, trained_at_once: int, averages: bool) -> int:
+    """How many of so many training jobs one worker gets together: a multiple of those that it trains at once."""
+    if jobs < GROUPS_FROM:
+        return 1
+    averaged = min(jobs // MEANS, LARGEST_MEAN) if averages else 1
+    return max(1, -(-averaged // trained_at_once)) * trained_at_once
+
+
+def averaged(results: Sequence[Result]) -> list[Result]:
+    """The first answer gets the mean of all updates, by samples; the others keep none (see `payload.with_updates`).
+
+    Updates that have no finite mean stay as they are: the server then names the client whose update it refuses.
+    """
+    trained = [(place, r, r.uplink) for place, (r, _) in enumerate(results) if isinstance(r, Answer) and r.uplink]
+    mean = _mean([uplink for _, _, uplink in trained])
+    if mean is None:
+        return list(results)
+    samples, after = sum(uplink.examples for _, _, uplink in trained), list(results)
+    for number, (place, answer, uplink) in enumerate(trained):
+        if number == 0:
+            own = replace(uplink, weights={"delta": mean}, averaged=samples)
+        else:
+            own = replace(uplink, weights={}, averaged=0, averaged_bytes=uplink.weights["delta"].nbytes)
+        after[place] = replace(answer, uplink=own), results[place][1]
+    return after
+
+
+def _mean(uplinks: Sequence[Uplink]) -> Weights | None:
+    """The mean of the updates, by samples; None if there is no finite one."""
+    if len(uplinks) < 2 or any(uplink.weights.keys() != {"delta"} or uplink.examples < 1 for uplink in uplinks):
+        return None
+    updates, samples = [uplink.weights["delta"] for uplink in uplinks], [uplink.examples for uplink in uplinks]
+    if len({(update.parameters.shape, update.buffers.shape) for update in updates}) > 1:
+        return None
+    mean = Weights(
+        *(weighted_mean(v, samples) for v in ([u.parameters for u in updates], [u.buffers for u in updates]))
+    )
+    finite = np.isfinite(mean.parameters).all() and np.isfinite(mean.buffers).all()
+    return mean if finite else None
