@@ -18,8 +18,7 @@ from fedsim.partitions.client_data import client_data
 from fedsim.payload import ClientState, Downlink
 from fedsim.rng import stream
 from fedsim.weights import Weights
-from tests.equations.halves import arrival, server
-from tests.equations.test_shared_part import halves
+from tests.equations.halves import arrival, halves, server
 
 Small = Callable[..., RunConfig]
 Finished = Callable[..., dict[str, Any]]
