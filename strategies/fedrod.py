@@ -31,14 +31,10 @@ class Params:
     gamma: NonNegativeFloat = 1.0
 
 
-class FedRoD(FedAvg):
-    """(3); the personal heads stay with the clients."""
-
-
 FEDROD = Algorithm(
     name="fedrod",
     about="a generic head trained with a balanced loss, and a personal head beside it (Chen, Chao 2022)",
     params=Params,
-    server=FedRoD,
+    server=FedAvg,
     client="fedsim.clients.fedrod:FedRoDClient",
 )
