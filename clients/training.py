@@ -165,9 +165,11 @@ def steps_of(samples: int, config: RunConfig, epochs: int | None = None) -> int:
 
 
 def trained_tensors(parameters: Sequence[Tensor], train: Part | None) -> list[bool]:
-    """For each tensor whether a part covers it; raises ConfigError if the part cuts through a tensor."""
+    """For each tensor whether a part covers it; raises ConfigError if the part cuts through a tensor, or is empty."""
     if train is None:
         return [True] * len(parameters)
+    if not train.size:
+        raise ConfigError("the part of the model that is to be trained holds no parameters: choose another model")
     ends = np.cumsum([p.numel() for p in parameters])[:-1]
     covered = [set(piece.tolist()) for piece in np.split(train.parameters, ends)]
     if any(len(values) > 1 for values in covered):

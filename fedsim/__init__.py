@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedsim.clients.local_sgd import LocalSGD
     from fedsim.clients.training import Batch, Trainer, one_step
     from fedsim.config import (
+        FineTuning,
         Fraction,
         FractionBelowOne,
         NonNegativeFloat,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fedsim.layout import Layout, Part
     from fedsim.payload import Arrival, ClientState, Downlink, PersonalModel, Spec, Uplink
     from fedsim.server.fleet import Client, Fleet
+    from fedsim.server_optimizers import ServerOptimizer
     from fedsim.weights import Vec, Weights, weighted_mean, weighted_sum
 
 # Loaded when asked for: a short command need not wait for Flower, nor a server for torch.
@@ -61,6 +63,7 @@ _HOMES = {
         "one_step",
     ),
     "fedsim.config": (
+        "FineTuning",
         "Fraction",
         "FractionBelowOne",
         "NoParams",
@@ -92,6 +95,7 @@ _HOMES = {
         "Client",
         "Fleet",
     ),
+    "fedsim.server_optimizers": ("ServerOptimizer",),
     "fedsim.weights": (
         "Vec",
         "Weights",
@@ -114,6 +118,7 @@ __all__ = [
     "Downlink",
     "FedsimError",
     "Filter",
+    "FineTuning",
     "Fit",
     "Fleet",
     "Fraction",
@@ -131,6 +136,7 @@ __all__ = [
     "PositiveFraction",
     "PositiveInt",
     "RunConfig",
+    "ServerOptimizer",
     "ServerStrategy",
     "Spec",
     "Task",

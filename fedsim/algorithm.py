@@ -6,7 +6,7 @@ model to evaluate. Neither half knows which pace, clock or engine runs it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.aggregators import Aggregator, aggregator_of
-from fedsim.config import RunConfig
+from fedsim.config import FineTuning, RunConfig
 from fedsim.layout import Layout, Part
 from fedsim.payload import Array, Arrival, ClientState, Downlink, Metrics, PersonalModel, Spec, Uplink
 from fedsim.server.fleet import Fleet
+from fedsim.server_optimizers import Moments, ServerOptimizer, server_optimizer_of
 from fedsim.weights import Vec, Weights, weighted_mean
 
 P = TypeVar("P")
@@ -105,11 +106,17 @@ class ClientBehaviour(ABC, Generic[P]):
         """The model this client would use now, which is evaluated as `personal`. Must not change `state`."""
         return down.weights["personal" if "personal" in down.weights else "model"]
 
+    def global_model(self, task: Task, down: Downlink) -> Weights | None:
+        """The global model of a shared downlink: it is evaluated as `global`, and a run with `finetune` tunes it."""
+        return down.weights.get("model")
+
 
 class ServerStrategy(ABC, Generic[P, S]):
     """The server half. `fedsim.flower.strategy.FlowerStrategy` makes a Flower Strategy of it."""
 
     averages: ClassVar[bool] = False  # whether `aggregate` makes its global model, so that `aggregator` may replace it
+    optimizes: ClassVar[bool] = False  # whether `stepped` moves it, so that `server-optimizer` may replace the step
+    no_finetune: ClassVar[str] = "it has no global model"  # why `finetune` is refused; empty: every downlink is shared
 
     def __init__(self, params: P, config: RunConfig) -> None:
         self.params, self.config = params, config
@@ -173,10 +180,13 @@ class GlobalState:
     model: Weights
     step: int = 0
     history: dict[int, Vec] = field(default_factory=dict)  # parameters of earlier models that clients still train from
+    moments: Moments = field(default_factory=dict, kw_only=True)  # of the server optimizer
 
 
 class GlobalStrategy(ServerStrategy[P, GlobalState]):
     """Base of the algorithms with one global model that everyone receives."""
+
+    no_finetune = ""
 
     def init(self, model: Weights, fleet: Fleet) -> GlobalState:
         return GlobalState(model.copy())
@@ -191,6 +201,15 @@ class GlobalStrategy(ServerStrategy[P, GlobalState]):
         """The parameters of the global model this client started from."""
         return state.model.parameters if arrival.step == state.step else state.history[arrival.step]
 
+    @cached_property
+    def server_optimizer(self) -> ServerOptimizer:
+        """The run's; a class that moves its model with `stepped` sets `optimizes`."""
+        return server_optimizer_of(self.config)
+
+    def stepped(self, state: GlobalState, mean: Vec) -> Vec:
+        """The parameters of the global model after a step of the server optimizer along the clients' mean update."""
+        return self.server_optimizer(state.model.parameters, mean, state.moments, state.step + 1)
+
     def mean_buffers(self, state: GlobalState, arrivals: Sequence[Arrival], weights: Sequence[float]) -> Vec:
         """The weighted mean of the arrivals' buffers: statistics are averaged, not stepped."""
         if not state.model.buffers.size:
@@ -201,7 +220,12 @@ class GlobalStrategy(ServerStrategy[P, GlobalState]):
         """`model` is the next global model; the present one is kept as long as a client trains from it."""
         bases = set(self.fleet.busy.values())
         known = {**state.history, state.step: state.model.parameters}
-        return GlobalState(model, state.step + 1, {s: v for s, v in known.items() if s in bases})
+        history = {s: v for s, v in known.items() if s in bases}
+        return GlobalState(model, state.step + 1, history, moments=state.moments)
+
+
+def no_fine_tuning(params: Any) -> FineTuning:
+    return FineTuning()
 
 
 @dataclass(frozen=True)
@@ -214,6 +238,8 @@ class Algorithm(Generic[P]):
     server: type[ServerStrategy[P, Any]]
     client: str = "fedsim.clients.local_sgd:LocalSGD"  # "module:class", loaded on the clients only
     pace: str = "synchronous"
+    server_optimizer: str = "sgd"
+    finetune: Callable[[P], FineTuning] = no_fine_tuning  # what its parameters say about fine-tuning
     networks: Mapping[str, str] = field(default_factory=dict)  # further networks: name -> "module:factory"
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

@@ -34,13 +34,24 @@ PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
 # Sections named by their kind; every other section is the name of an algorithm or of a filter.
-SECTIONS = ("partition", "stragglers", "pace", "aggregator")
+SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune")
+AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
 @dataclass(frozen=True)
 class NoParams:
     """For everything that has no parameters of its own."""
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How clients fine-tune the copy of the global model that they use; `finetune` is the length."""
+
+    length: int | None = 0  # None: as long as local training; 0: no fine-tuning
+    unit: Literal["epochs", "steps"] = "epochs"  # of the length
+    part: Literal["all", "head", "base"] = "all"  # what is tuned
+    lr: NonNegativeFloat = 0.0  # 0: that of local training
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,11 @@ class RunConfig:
     validation: FractionBelowOne = (
         0.0  # share of the training data that is held back and tested on instead of the tests
     )
-    pace: str = "auto"  # auto: the pace the algorithm was made for
+    pace: str = AUTO  # auto: the pace the algorithm was made for
     stragglers: str = "none"
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
+    server_optimizer: str = AUTO  # what makes a step of that mean; auto: sgd, or the one of the algorithm
+    finetune: str = AUTO  # auto | local | N: epochs for which clients tune the global model that they use; 0: none
     filters: str = ""  # what treats uplinks on clients and server, separated by commas
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
     device: str = "auto"  # auto | cpu | cuda | cuda:N
@@ -105,14 +118,22 @@ class RunConfig:
         lr_at(self, 0)
         if self.vectorize not in ("auto", "off") and not (self.vectorize.isdigit() and int(self.vectorize) > 1):
             unknown("vectorize", self.vectorize, ("auto", "off", "a number above 1"))
-        if self.pace != "auto" and self.pace not in registry.providers("pace"):
-            unknown("pace", self.pace, ["auto", *registry.names("pace")])
+        for kind in ("pace", "server-optimizer"):
+            if (chosen := self._chosen(kind)) != AUTO and chosen not in registry.providers(kind):
+                unknown(kind, chosen, [AUTO, *registry.names(kind)])
+        if self.finetune not in (AUTO, "local") and not self.finetune.isdecimal():
+            unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
         for section in {*SECTIONS, *self.sections, self.algorithm}:
             self.params(section)
 
     def params(self, section: str) -> Any:
-        """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm."""
+        """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm.
+
+        Those of `finetune` are a `FineTuning`: the run's settings in place of the algorithm's own.
+        """
         values = self.sections.get(section, {})
+        if section == "finetune":
+            return self._fine_tuning(values)
         if section in SECTIONS:
             owner = self.part(section)
         else:
@@ -124,11 +145,21 @@ class RunConfig:
         return [name.strip() for name in self.filters.split(",") if name.strip()]
 
     def part(self, section: str) -> Any:
-        """The chosen partition, straggler model, pace or aggregator; `auto` is the pace the algorithm was made for."""
-        chosen = getattr(self, section)
-        if section == "pace" and chosen == "auto":
-            chosen = registry.find("algorithm", self.algorithm).pace
+        """The chosen partition, straggler model, pace, aggregator or server optimizer."""
+        chosen = self._chosen(section)
+        if chosen == AUTO:
+            chosen = getattr(registry.find("algorithm", self.algorithm), section.replace("-", "_"))
         return registry.find(section, chosen)
+
+    def _fine_tuning(self, values: Mapping[str, Scalar]) -> FineTuning:
+        own = dataclasses.asdict(registry.find("algorithm", self.algorithm).finetune(self.params(self.algorithm)))
+        length = own.pop("length")
+        if self.finetune != AUTO:
+            length = None if self.finetune == "local" else int(self.finetune)
+        return build(FineTuning, {**own, **values}, "finetune", extra={"length": length})
+
+    def _chosen(self, section: str) -> str:
+        return str(getattr(self, section.replace("-", "_")))
 
     def flat(self) -> dict[str, Scalar]:
         """The same configuration as one flat mapping, ready for TOML, JSON or Flower's run config."""
@@ -174,6 +205,10 @@ def check(values: Any, where: str = "") -> None:
 
 
 def _check_one(key: str, value: Any, hint: Any) -> None:
+    if get_origin(hint) in (Union, types.UnionType):
+        if value is not None:
+            _check_one(key, value, next(arg for arg in get_args(hint) if arg is not type(None)))
+        return
     if not all(_within(value, bound) for bound in _bounds(hint)):
         raise ConfigError(f"{key} must be {constraint(hint)}, not {value}")
     if get_origin(hint) is Literal and value not in get_args(hint):

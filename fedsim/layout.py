@@ -30,6 +30,11 @@ class Tensor:
     def size(self) -> int:
         return prod(self.shape)
 
+    @property
+    def layer(self) -> str:
+        """The module that owns it."""
+        return self.name.rpartition(".")[0] or self.name
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -90,12 +95,18 @@ class Layout:
         """The union of these parts; raises ConfigError with the choices for an unknown name.
 
         "all"; "head": the stage of that name, else the last stage; "base": everything but the head; "norm": all
-        normalization layers; "batch-norm": BatchNorm alone; or the name of a stage. No name: the empty part.
+        normalization layers; "batch-norm": BatchNorm alone; or the name of a stage or of a module inside one, such as
+        "base.2". No name: the empty part.
         """
         union = self._where(lambda t: False)
         for name in names:
             union |= self._part(name)
         return union
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """The modules that own parameters, by name, in the model's order."""
+        return tuple(dict.fromkeys(t.layer for t in self.parameters))
 
     @cached_property
     def features(self) -> int:
@@ -118,9 +129,10 @@ class Layout:
             return self._where(lambda t: t.stage != self._head)
         if name in (NORM, BATCH_NORM):
             return self._where(lambda t: t.kind == BATCH_NORM or t.kind == name)
-        if name not in self.stages:
-            unknown("part of the model", name, {"all", "head", "base", NORM, BATCH_NORM, *self.stages})
-        return self._where(lambda t: t.stage == name)
+        inside = self._where(lambda t: t.stage == name or t.name.startswith(f"{name}."))
+        if not inside.size:
+            unknown("part of the model", name, {"all", "head", "base", NORM, BATCH_NORM, *self.stages, *self.layers})
+        return inside
 
     def _where(self, chosen: Any) -> Part:
         def mask(tensors: Iterable[Tensor]) -> Mask:

@@ -12,8 +12,9 @@ Stale (3):   w_k = w_a + delta_k for a client that started from an earlier globa
 | delta_k | update of client k                    | `uplink.weights["delta"]`                  |
 
 (1) is the weighted mean of the local models, written with differences; `aggregator` may replace the mean of the
-differences. A stale model is averaged as if it were fresh: this is FedAvg (Async) of the PLGA paper, and dropping it
-(pace=deadline) is its FedAvg (Sync). (3) adds (n_k / n_S) * (w_a - w) to (1), whatever the aggregator is. The weights
+differences, and `server-optimizer` the step along it. A stale model is averaged as if it were fresh: this is FedAvg
+(Async) of the PLGA paper, and dropping it (pace=deadline) is its FedAvg (Sync). (3) adds (n_k / n_S) * (w_a - w) to (1),
+whatever the aggregator is; server optimizers other than sgd take stale updates as they are, without (3). The weights
 are normalized over the clients that took part, as in the paper's later version, not over all. Buffers are averaged.
 """
 
@@ -31,14 +32,16 @@ from fedsim.weights import Weights
 class FedAvg(GlobalStrategy[Any]):
     """The weighted mean of the local models; also the server half of algorithms that differ only in the client half."""
 
-    averages = True
+    averages = optimizes = True
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
         w, (held, samples) = state.model.parameters, with_updates(arrivals)
-        after = w + self.aggregate([a.uplink.weights["delta"].parameters for a in held], samples)  # (1)
+        mean = self.aggregate([a.uplink.weights["delta"].parameters for a in held], samples)
+        after, rate = self.stepped(state, mean), self.server_optimizer.model_rate  # (1)
         for arrival in arrivals:
-            if arrival.staleness:  # (3)
-                after += np.float32(arrival.uplink.examples / sum(samples)) * (self.base(state, arrival) - w)
+            if arrival.staleness and rate:  # (3)
+                share = np.float32(rate * arrival.uplink.examples / sum(samples))
+                after += share * (self.base(state, arrival) - w)
         return self.advance(state, Weights(after, self.mean_buffers(state, held, samples)))
 
     @property

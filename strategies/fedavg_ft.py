@@ -4,26 +4,27 @@ Server and client training: FedAvg, equations (1) and (2) of `fedsim.strategies.
 Personal model (1):  v_k = LocalSGD(w; D_k), E_ft epochs from the current global model
 
 v_k is evaluated as `personal`. It is never uploaded and never trained further: the global model is exactly that of
-FedAvg. E_ft is the run's local epochs (or steps) unless set.
+FedAvg. E_ft is the run's local epochs (or steps) unless set. This is FedAvg with `finetune=local`, or E_ft; the other
+keys of `finetune` apply as well.
 """
 
 from dataclasses import dataclass
 
 from fedsim.algorithm import Algorithm
-from fedsim.config import NonNegativeInt
+from fedsim.config import FineTuning, NonNegativeInt
 from fedsim.strategies.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
-class FineTuning:
+class Params:
     epochs: NonNegativeInt = 0  # E_ft; 0: as long as local training
 
 
 FEDAVG_FT = Algorithm(
     name="fedavg-ft",
     about="FedAvg, and each client fine-tunes a copy of the global model",
-    params=FineTuning,
+    params=Params,
     server=FedAvg,
-    client="fedsim.clients.fedavg_ft:FineTuned",
+    finetune=lambda params: FineTuning(params.epochs or None),
     vectorizes=True,
 )

@@ -10,7 +10,7 @@ Client (2):  trains (phi, psi_k) jointly, sends delta_k = phi_k - phi, keeps the
 
 The personal model is the received phi with the client's own psi_k; there is no global model. BatchNorm statistics of the
 base belong to phi. Deviation: all heads start from the common initial model; in the paper each is random. `personal` names
-the stages that stay with the clients: `head`, as in the paper's smallest setting, or more of them.
+the stages or layers that stay with the clients: `head`, as in the paper's smallest setting, or more: `base.2,head`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from fedsim.strategies.shared_part import SharedPart
 
 @dataclass(frozen=True)
 class Params:
-    personal: tuple[str, ...] = ("head",)  # stages of the model, or all
+    personal: tuple[str, ...] = ("head",)  # stages or layers of the model, or all
 
 
 class FedPer(SharedPart):

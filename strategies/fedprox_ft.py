@@ -3,13 +3,14 @@
 Server and client training: FedProx, equations (1) and (2) of `fedsim.strategies.fedprox`.
 Personal model (1):  v_k = LocalSGD(w; D_k), E_ft epochs from the current global model, without the proximal term
 
-As in FedAvg-FT, v_k is evaluated as `personal`; it is never uploaded and never trained further.
+As in FedAvg-FT, v_k is evaluated as `personal`; it is never uploaded and never trained further. This is FedProx with
+`finetune=local`, or E_ft.
 """
 
 from dataclasses import dataclass
 
 from fedsim.algorithm import Algorithm
-from fedsim.config import NonNegativeFloat, NonNegativeInt
+from fedsim.config import FineTuning, NonNegativeFloat, NonNegativeInt
 from fedsim.strategies.fedprox import FedProx
 
 
@@ -24,6 +25,7 @@ FEDPROX_FT = Algorithm(
     about="FedProx, and each client fine-tunes a copy of the global model",
     params=Params,
     server=FedProx,
-    client="fedsim.clients.fedprox_ft:FineTunedProximal",
+    client="fedsim.clients.fedprox:Proximal",
+    finetune=lambda params: FineTuning(params.epochs or None),
     vectorizes=True,
 )

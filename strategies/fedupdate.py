@@ -5,13 +5,13 @@ Server and client training: FedAvg, equations (1) and (2) of `fedsim.strategies.
 Personal model (1):  v_k = w - beta * grad F_k(w; one mini-batch), `steps` times
 
 v_k is evaluated as `personal`, and training continues from w. In the authors' script it continued from v_k, one more
-step per round. beta is the run's learning rate.
+step per round. beta is the run's learning rate. This is FedAvg with `finetune=1` and `finetune.unit=steps`.
 """
 
 from dataclasses import dataclass
 
 from fedsim.algorithm import Algorithm
-from fedsim.config import PositiveInt
+from fedsim.config import FineTuning, PositiveInt
 from fedsim.strategies.fedavg import FedAvg
 
 
@@ -25,6 +25,6 @@ FEDUPDATE = Algorithm(
     about="FedAvg, and each client uses the global model after a local step (Jiang et al. 2019)",
     params=Params,
     server=FedAvg,
-    client="fedsim.clients.fedupdate:Updated",
+    finetune=lambda params: FineTuning(params.steps, "steps"),
     vectorizes=True,
 )

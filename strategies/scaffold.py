@@ -49,7 +49,7 @@ class State(GlobalState):
 class Scaffold(GlobalStrategy[Params]):
     """The mean of the updates of clients whose drift is corrected by control variates."""
 
-    averages = True
+    averages = optimizes = True
 
     def __init__(self, params: Params, config: RunConfig) -> None:
         super().__init__(params, config)
@@ -67,7 +67,7 @@ class Scaffold(GlobalStrategy[Params]):
         assert isinstance(state, State)
         equal, count = [1.0] * len(arrivals), len(self.fleet)
         deltas = [a.uplink.weights["delta"].parameters for a in arrivals]
-        after = state.model.parameters + self.aggregate(deltas, equal, [self.params.eta] * len(arrivals))  # (3)
+        after = self.stepped(state, self.aggregate(deltas, equal, [self.params.eta] * len(arrivals)))  # (3)
         control = state.control + weighted_sum(
             [a.uplink.arrays["control"] for a in arrivals], [1 / count for _ in equal]
         )

@@ -1,4 +1,5 @@
-"""FedAvg on a part of the model; the other part never leaves the clients. What FedPer and FedBN have in common.
+"""FedAvg on a part of the model; the other part never leaves the clients. What FedPer, FedRep, FedBABU, FedBN and
+LG-FedAvg have in common.
 
 Server (1):  u <- u + sum_{k in S} (n_k / n_S) * delta_k, as FedAvg, over the shared part u alone
 Client (2):  trains the whole model (u, b_k) with its private part b_k; sends delta_k = u_k - u, keeps b_k
@@ -20,6 +21,8 @@ from fedsim.weights import Weights
 
 class SharedPart(FedAvg):
     """A subclass names the parts (see `Layout.part`) that stay with the clients."""
+
+    no_finetune = "a part of each model stays with its client, so it has no global model"
 
     @abstractmethod
     def private(self) -> Sequence[str]:

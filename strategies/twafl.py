@@ -62,6 +62,8 @@ class State:
 class Twafl(ServerStrategy[Params, State]):
     """Averages the last known parts of all clients, newer ones with larger weights."""
 
+    no_finetune = "its clients receive the whole global model in some rounds only"
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         fleet.layout.part(*self.params.deep_stages)
         never = np.full(len(fleet), NEVER, np.int64)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedsim import registry
 from fedsim.algorithm import ClassStatistics, Dataset, Fit
+from fedsim.clients.finetuning import personal_model
 from fedsim.clients.objectives import Direction
 from fedsim.clients.training import BatchStep, GradientHook, Loss, Samples, Trainer, one_step, steps_of, weights_of
 from fedsim.config import RunConfig
@@ -127,7 +128,7 @@ class Federation:
         fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial())
         self.server = algorithm.server(made, self.config)
         self.server.attach(fleet)
-        self.client = registry.load(algorithm.client)(made)
+        self.client, self.tuning = registry.load(algorithm.client)(made), algorithm.finetune(made)
         self.states = [ClientState() for _ in a]
         self.state = self.server.init(fleet.initial, fleet)
         self.step = 0
@@ -147,5 +148,6 @@ class Federation:
     def personal(self, client: int) -> Numbers:
         """The parameters of the model that this client would use now."""
         down = self.server.instruct(self.state, client, train=False)
-        found = self.client.personalize(self.tasks[client], down, self.states[client], np.random.default_rng(0))
+        task, state = self.tasks[client], self.states[client]
+        found = personal_model(self.client, self.tuning, task, down, state, np.random.default_rng(0))
         return (found.weights if isinstance(found, PersonalModel) else found).parameters

@@ -31,6 +31,23 @@ def test_flat_and_back() -> None:
     assert configs.parse(config.flat()) == config
 
 
+def test_fine_tuning_of_the_run_replaces_that_of_the_algorithm() -> None:
+    def tuning(*pairs: str) -> configs.FineTuning:
+        found: configs.FineTuning = configs.read(None, pairs).params("finetune")
+        return found
+
+    assert tuning() == configs.FineTuning(0)
+    assert tuning("finetune=local", "finetune.lr=0.1") == configs.FineTuning(None, lr=0.1)
+    assert tuning("algorithm=fedavg-ft") == configs.FineTuning(None)
+    assert tuning("algorithm=fedavg-ft", "fedavg-ft.epochs=3", "finetune.part=head") == configs.FineTuning(
+        3, part="head"
+    )
+    assert tuning("algorithm=fedavg-ft", "fedavg-ft.epochs=3", "finetune=0") == configs.FineTuning(0)
+    assert tuning("algorithm=fedupdate", "finetune=2") == configs.FineTuning(2, "steps")
+    config = configs.read(None, ["finetune=3", "finetune.unit=steps", "algorithm=fedadam", "server-optimizer.lr=0.5"])
+    assert configs.parse(config.flat()) == config
+
+
 def test_flower_run_config_carries_further_pairs() -> None:
     config = configs.from_run_config({"rounds": 3, "set": "partition=classes partition.classes=4 lr=0.5"})
     assert (config.rounds, config.lr, config.params("partition").classes) == (3, 0.5, 4)
@@ -66,6 +83,11 @@ def test_parameters_of_another_algorithm_may_stand_there() -> None:
         ("batches=sorted", "unknown batches 'sorted'.*in-order, shuffled"),
         ("pace=presto", "synchronous"),
         ("stragglers=tired", "none"),
+        ("finetune=long", "unknown finetune 'long'.*Choices: a number of epochs, auto, local"),
+        ("finetune=-1", "unknown finetune '-1'"),
+        ("finetune.unit=rounds", "unknown finetune.unit 'rounds'.*epochs, steps"),
+        ("finetune.part=neck", "unknown finetune.part 'neck'.*all, base, head"),
+        ("finetune.length=3", "unknown config key 'finetune.length'"),
         ("resume=perhaps", "resume must be of type bool"),
         ("rounds", "key=value"),
         ("fedavg-ft.epochs=-1", "at least 0"),

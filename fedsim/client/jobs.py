@@ -16,7 +16,7 @@ from fedsim import registry
 from fedsim.algorithm import Algorithm, ClientBehaviour
 from fedsim.client.groups import Result, averaged
 from fedsim.client.state_store import StateStore
-from fedsim.config import RunConfig, lr_at
+from fedsim.config import FineTuning, RunConfig, lr_at
 from fedsim.errors import FedsimError
 from fedsim.filters import Filter, filters_of
 from fedsim.payload import (
@@ -192,10 +192,14 @@ class ClientJob:
 
     @cached_property
     def personal(self) -> Weights | PersonalModel:
-        """The model this client would use now. One that the server made is evaluated without the client's state."""
+        """The model this client would use now, which is a tuned copy of the global one in a run with `finetune`. One that
+        the server made is evaluated without the client's state."""
+        from fedsim.clients.finetuning import personal_model
+
         state = ClientState() if server_made_personal(self.job.down) else self.state
         self.start_at(state)
-        return self.behaviour.personalize(self.task, self.job.down, state, self.rng("personalise"))
+        tuning: FineTuning = self.config.params("finetune")
+        return personal_model(self.behaviour, tuning, self.task, self.job.down, state, self.rng("personalise"))
 
     def rng(self, purpose: str) -> np.random.Generator:
         return stream(self.config.seed, self.job.client, self.job.step, self.job.job_index, purpose)
@@ -220,9 +224,9 @@ class ClientJob:
     def test_received(self) -> tuple[Metrics | None, Metrics | None]:
         """Metrics of the received and of the personal model, if this job asks for them; one test if they are one."""
         job, down = self.job, self.job.down
-        model = down.weights.get("model")
         asked = job.test_received and down.shared
-        received = self.evaluate(model) if asked and model is not None else None
+        model = self.behaviour.global_model(self.task, down) if asked else None
+        received = None if model is None else self.evaluate(model)
         if not job.test_personal:
             return received, None
         same = self.personal is model and received is not None

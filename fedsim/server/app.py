@@ -1,13 +1,15 @@
 """The ServerApp: reads the configuration, builds the strategy, runs it. The same object on every engine."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NoReturn
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedsim import registry
-from fedsim.algorithm import Algorithm
+from fedsim.algorithm import Algorithm, ServerStrategy
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError
 from fedsim.flower.object_pull import retry_sooner
@@ -16,6 +18,7 @@ from fedsim.logs import print_messages
 from fedsim.results import progress
 from fedsim.results.folder_lock import locked
 from fedsim.results.record import Record, new_folder, old_folder
+from fedsim.server_optimizers import server_optimizer_of
 
 app = ServerApp()
 
@@ -27,13 +30,23 @@ def build(config: RunConfig) -> FlowerStrategy:
         raise ConfigError(
             f"the server of {algorithm.name} needs {', '.join(missing)}: install it on the server's machine"
         )
-    if config.aggregator != "mean" and not algorithm.server.averages:
-        known = [n for n in registry.names("algorithm") if registry.find("algorithm", n).server.averages]
-        raise ConfigError(
-            f"aggregator={config.aggregator}: {algorithm.name} does not average its clients' updates. "
-            f"Algorithms that do: {', '.join(known)}"
-        )
-    return FlowerStrategy(algorithm.server(config.params(config.algorithm), config))
+    server = algorithm.server
+    if config.aggregator != "mean" and not server.averages:
+        why = f"{algorithm.name} does not average its clients' updates"
+        _refuse(f"aggregator={config.aggregator}", why, lambda other: other.averages)
+    if not (server.optimizes or server_optimizer_of(config).plain):
+        why = f"{algorithm.name} takes no step along a mean of its clients' updates"
+        _refuse(f"server-optimizer={config.server_optimizer}", why, lambda other: other.optimizes)
+    if server.no_finetune and config.params("finetune").length != 0:
+        why = f"{algorithm.name} cannot be fine-tuned by its clients: {server.no_finetune}"
+        _refuse(f"finetune={config.finetune}", why, lambda other: not other.no_finetune)
+    return FlowerStrategy(server(config.params(config.algorithm), config))
+
+
+def _refuse(setting: str, why: str, allows: Callable[[type[ServerStrategy[Any, Any]]], bool]) -> NoReturn:
+    """Raises ConfigError for a setting that the algorithm cannot follow, with the algorithms that can."""
+    known = [name for name in registry.names("algorithm") if allows(registry.find("algorithm", name).server)]
+    raise ConfigError(f"{setting}: {why}. Algorithms that do: {', '.join(known)}")
 
 
 def run_folder(config: RunConfig) -> Path:

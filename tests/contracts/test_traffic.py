@@ -24,6 +24,7 @@ class Sizes:
     base: int
     norm: int  # BatchNorm layers
     features: int  # inputs of the head
+    first: int  # the first layer
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,15 @@ def symmetric(size: int) -> Traffic:
 
 FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "ditto": lambda s: symmetric(s.model),
+    "fedadam": lambda s: symmetric(s.model),
     "fedavg": lambda s: symmetric(s.model),
+    "fedbabu": lambda s: symmetric(s.base),
     "fedbn": lambda s: symmetric(s.model - s.norm),
     "fedper": lambda s: symmetric(s.base),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
+    "fedrep": lambda s: symmetric(s.base),
+    "fedrod": lambda s: symmetric(s.model),
+    "lg-fedavg": lambda s: symmetric(s.model - s.first),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
 MODELS = {"fedbn": "cnn-bn"}  # others: mlp
@@ -69,4 +75,4 @@ def sizes_of(config: RunConfig) -> Sizes:
         return part.size + part.buffer_size
 
     model, head, base, norm = (floats(layout.part(name)) for name in ("all", "head", "base", "batch-norm"))
-    return Sizes(model, head, base, norm, layout.features)
+    return Sizes(model, head, base, norm, layout.features, floats(layout.part(layout.layers[0])))

@@ -1,4 +1,4 @@
-"""Server halves with made-up clients, and the arrivals they get."""
+"""Server halves with made-up clients and the arrivals they get, and both halves with the clients of a run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,10 @@ import numpy as np
 
 from fedsim import config as configs
 from fedsim import registry
+from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
 from fedsim.layout import Layout, Tensor
+from fedsim.partitions.client_data import client_data
 from fedsim.payload import Arrival, Uplink
 from fedsim.server.fleet import Client, Fleet
 from fedsim.weights import Weights
@@ -49,3 +51,14 @@ def arrival(client: int, size: int, step: int = 0, staleness: int = 0, buffers: 
     if buffers is not None:
         weights["delta"] = Weights(vectors["delta"], buffers)
     return Arrival(client, step, Uplink(size, weights), 0.0, 1.0, staleness)
+
+
+def halves(config: RunConfig) -> tuple[Any, Any, list[TorchTask]]:
+    """The server half with its fleet, the client half, and the clients' tasks."""
+    algorithm = registry.find("algorithm", config.algorithm)
+    params = config.params(config.algorithm)
+    tasks = [TorchTask(config, client_data(config, c), 10) for c in range(config.clients)]
+    server = algorithm.server(params, config)
+    clients = [Client(c, c, task.examples, 1, (1,)) for c, task in enumerate(tasks)]
+    server.attach(Fleet(clients, tasks[0].layout, tasks[0].initial()))
+    return server, registry.load(algorithm.client)(params), tasks

@@ -12,6 +12,7 @@ from fedsim.config import RunConfig
 from fedsim.partitions.client_data import client_data
 from fedsim.payload import ClientState, Downlink
 from fedsim.weights import Weights
+from tests.quadratics import Federation
 
 Small = Callable[..., RunConfig]
 Finished = Callable[..., dict[str, Any]]
@@ -70,3 +71,11 @@ def test_a_newcomer_starts_at_the_received_model_and_absentees_do_not_move(small
     assert uplink.local is state.weights["own"]
     other = Downlink({"model": Weights(received.parameters + 1)})
     assert half.personalize(task, other, state, np.random.default_rng(0)) is state.weights["own"]
+
+
+@pytest.mark.parametrize(("lam", "optimum"), [(1.0, 0.5), (3.0, 0.25), (0.0, 1.0)])
+def test_the_personal_model_ends_between_its_own_optimum_and_the_global_model(lam: float, optimum: float) -> None:
+    """f = (v - 1)^2 / 2 and w = 0 during the job: v -> (1 + lambda w) / (1 + lambda)."""
+    federation = Federation("ditto", [[1.0]], [[1.0]], local_steps=200, lr=0.1, lam=lam)
+    federation.train(0)
+    assert federation.states[0].weights["own"].parameters == pytest.approx([optimum], abs=1e-5)

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.clients.fedupdate import Updated
+from fedsim.clients.finetuning import personal_model
+from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.per_fedavg import PerFedAvgClient
 from fedsim.clients.pfedme import PFedMeClient
 from fedsim.clients.task import TorchTask
-from fedsim.config import RunConfig
+from fedsim.config import FineTuning, RunConfig
 from fedsim.errors import ConfigError
 from fedsim.partitions.client_data import client_data
 from fedsim.payload import ClientState, Downlink
@@ -99,16 +100,20 @@ def test_two_plain_steps_on_the_same_batch(small: Small) -> None:
 
 
 @pytest.mark.parametrize(
-    ("half", "rate"),
-    [(PerFedAvgClient(PER_FEDAVG.params(alpha=0.3, steps=2)), 0.3), (Updated(FEDUPDATE.params(steps=2)), 0.02)],
+    ("half", "tuning", "rate"),
+    [
+        (PerFedAvgClient(PER_FEDAVG.params(alpha=0.3, steps=2)), FineTuning(), 0.3),
+        (LocalSGD(None), FEDUPDATE.finetune(FEDUPDATE.params(steps=2)), 0.02),
+    ],
     ids=["per-fedavg", "fedupdate"],
 )
-def test_personal_models_are_a_few_steps_away(half: Any, rate: float, small: Small) -> None:
+def test_personal_models_are_a_few_steps_away(half: Any, tuning: FineTuning, rate: float, small: Small) -> None:
     world = World(small, "batch-size=5000")
     w = world.start.astype(np.float64)
     for _ in range(2):
         w = w - rate * world.gradient(w)
-    got = half.personalize(world.task, world.down, ClientState(), np.random.default_rng(0))
+    got = personal_model(half, tuning, world.task, world.down, ClientState(), np.random.default_rng(0))
+    assert isinstance(got, Weights)
     np.testing.assert_allclose(got.parameters, w, atol=2e-6)
 
 

@@ -7,28 +7,16 @@ import numpy as np
 import pytest
 
 from fedsim import registry
-from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.layout import Layout, Tensor
-from fedsim.partitions.client_data import client_data
 from fedsim.payload import Arrival, ClientState, Uplink
 from fedsim.server.fleet import Client, Fleet
 from fedsim.weights import Weights
+from tests.equations.halves import halves
 
 Small = Callable[..., RunConfig]
 Finished = Callable[..., dict[str, Any]]
-
-
-def halves(config: RunConfig) -> tuple[Any, Any, list[TorchTask]]:
-    """The server half with its fleet, the client half, and the clients' tasks."""
-    algorithm = registry.find("algorithm", config.algorithm)
-    params = config.params(config.algorithm)
-    tasks = [TorchTask(config, client_data(config, c), 10) for c in range(config.clients)]
-    server = algorithm.server(params, config)
-    clients = [Client(c, c, task.examples, 1, (1,)) for c, task in enumerate(tasks)]
-    server.attach(Fleet(clients, tasks[0].layout, tasks[0].initial()))
-    return server, registry.load(algorithm.client)(params), tasks
 
 
 def test_the_base_is_the_mean_by_samples_and_heads_never_meet() -> None:
@@ -96,3 +84,20 @@ def test_batch_norm_is_found_by_type(small: Small) -> None:
     assert names == ["base.1.weight", "base.1.bias", "base.5.weight", "base.5.bias"]
     assert norm.size == 2 * (20 + 50)
     assert norm.buffer_size == task.layout.buffer_size == 2 * (20 + 50)
+
+
+@pytest.mark.parametrize("name", ["fedbn", "fedper"])
+def test_a_newcomer_uses_the_initial_private_part(name: str, small: Small) -> None:
+    server, half, (task, *_) = halves(small(f"algorithm={name}", "model=cnn-bn"))
+    state, private = server.init(task.initial(), server.fleet), ~server.part
+    state.model.parameters[:] += 1  # what others have trained
+    used = half.personalize(task, server.instruct(state, 0, train=False), ClientState(), np.random.default_rng(0))
+    assert np.array_equal(used.only(private).parameters, task.initial().only(private).parameters)
+    assert np.array_equal(used.only(private).buffers, task.initial().only(private).buffers)
+    assert np.array_equal(used.only(server.part).parameters, state.model.parameters)
+
+
+def test_fedper_keeps_single_layers_too(small: Small) -> None:
+    server, _, (task, *_) = halves(small("algorithm=fedper", "model=mlp", "fedper.personal=base.2,head"))
+    kept = [t.name for t in task.layout.parameters if not server.part.parameters[task.layout.slices[t.name]].any()]
+    assert kept == ["base.2.weight", "base.2.bias", "head.weight", "head.bias"]
