@@ -21,7 +21,7 @@ class AppleClient(ClientBehaviour[Any]):
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         row, shares, limit = int(down.numbers["row"]), down.arrays["shares"], int(down.numbers["limit"])
         if limit:  # cores that are not received next time are these
-            state.weights |= dict(down.weights)
+            state.weights |= {name: core.copy() for name, core in down.weights.items()}
         cores = self._cores(task, down, state, len(shares))
         p, penalty = state.arrays.get("p", shares), float(down.numbers["penalty"])
         mixture = Mixture(cores, row, p, shares, penalty, self.params.p_lr)

@@ -22,10 +22,13 @@ that adapt (`all`: every layer). Buffers are those of w.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from fedsim.algorithm import Algorithm
+from fedsim.algorithm import Algorithm, GlobalState
 from fedsim.config import NonNegativeFloat, PositiveFraction, PositiveInt
+from fedsim.server.fleet import Fleet
 from fedsim.strategies.fedavg import FedAvg
+from fedsim.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,20 @@ class Params:
     top: tuple[str, ...] = ("head",)  # stages of the model, or all
 
 
+class FedALA(FedAvg):
+    """(4)."""
+
+    params: Any
+
+    def init(self, model: Weights, fleet: Fleet) -> GlobalState:
+        fleet.layout.part(*self.params.top)  # refuses unknown stages before the first job
+        return super().init(model, fleet)
+
+
 FEDALA = Algorithm(
     name="fedala",
     about="each client learns how much of the global model's top layers to take over (Zhang et al. 2023)",
     params=Params,
-    server=FedAvg,
+    server=FedALA,
     client="fedsim.clients.fedala:FedALAClient",
 )

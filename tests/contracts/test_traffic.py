@@ -41,10 +41,16 @@ def symmetric(size: int) -> Traffic:
 
 
 FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
+    "apple": lambda s: Traffic((CLIENTS - 1) * s.model + CLIENTS, 0, s.model),  # the others' cores, shares of samples
     "ditto": lambda s: symmetric(s.model),
+    "fedala": lambda s: symmetric(s.model),
     "fedavg": lambda s: symmetric(s.model),
     "fedbn": lambda s: symmetric(s.model - s.norm),
+    # at most 4 peers; there are 3, in the second of two rounds
+    "fedfomo": lambda s: Traffic((CLIENTS - 1) * s.model // ROUNDS, 0, s.model + CLIENTS),
+    "fedmtl": lambda s: Traffic(s.model, 0, s.model),
     "fedper": lambda s: symmetric(s.base),
+    "fedphp": lambda s: symmetric(s.model),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
