@@ -7,6 +7,7 @@ initial model at first. A row is a model's parameters, with its buffers behind t
 """
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from fedsim.weights import Weights
 class SentModels(ServerStrategy[P, S]):
     """Helpers around such a table, which is part of the subclass's state."""
 
-    with_buffers = False
+    with_buffers: ClassVar[bool] = False
+    _views: tuple[ClientTable, list[Weights]] | None = None
 
     def table(self, model: Weights) -> ClientTable:
         row = np.concatenate([model.parameters, model.buffers]) if self.with_buffers else model.parameters
@@ -27,12 +29,10 @@ class SentModels(ServerStrategy[P, S]):
 
     def sent(self, table: ClientTable, row: int) -> Weights:
         """The model in a row, as one object however many clients it is sent to: engines copy an object once."""
-        views = self.__dict__.get("_views")
-        if views is None or views[0] is not table:
+        if self._views is None or self._views[0] is not table:
             size = self.fleet.layout.size
-            views = self._views = table, [Weights(values[:size], values[size:]) for values in table]
-        found: Weights = views[1][row]
-        return found
+            self._views = table, [Weights(values[:size], values[size:]) for values in table]
+        return self._views[1][row]
 
     def store(self, table: ClientTable, arrivals: Sequence[Arrival]) -> None:
         """(1)."""

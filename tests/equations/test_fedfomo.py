@@ -11,6 +11,7 @@ from fedsim.clients.fedfomo import combined, improvements
 from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
+from fedsim.layout import Layout, Tensor
 from fedsim.partitions.client_data import client_data
 from fedsim.payload import Arrival, ClientState, Downlink, Uplink
 from fedsim.weights import Weights
@@ -136,3 +137,14 @@ def test_batches_in_order_go_on_in_the_next_job(small: Small) -> None:
 def test_shares_that_leave_nothing_are_refused(small: Small) -> None:
     with pytest.raises(ConfigError, match=r"fedfomo.validation must be above 0 and below 1"):
         small("algorithm=fedfomo", "fedfomo.validation=1")
+
+
+def test_buffers_travel_with_the_models() -> None:
+    layout = Layout((Tensor("head.w", (2,), "head"),), (Tensor("head.mean", (1,), "head"),))
+    half = server("fedfomo", [1, 1], layout)
+    state = started(half, 0, 0, buffers=[1])
+    uplink = Uplink(1, {"model": Weights(vec(2, 3), vec(4))}, {"gains": vec(0, 0)})
+    state = half.update(state, [Arrival(1, 0, uplink, 0.0, 1.0)])
+    peer = half.instruct(state, 0, train=True).weights["peer-1"]
+    assert (peer.parameters.tolist(), peer.buffers.tolist()) == ([2, 3], [4])
+    assert half.expects()["model"].buffers == 1
