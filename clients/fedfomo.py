@@ -1,6 +1,7 @@
 """Client half of FedFomo: combines the received models by what they improve on held-out samples, then trains."""
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,13 @@ class FedFomoClient(ClientBehaviour[Any]):
 
 
 def improvements(before: Weights, models: Mapping[int, Weights], loss: Callable[[Weights], float]) -> dict[int, float]:
-    """(1); a model at no distance improves nothing."""
+    """(1); 0 for a model at no distance, or with a loss that is not finite."""
     gains, reference = {}, loss(before) if models else 0.0
     for key, model in models.items():
         gap = model.parameters.astype(np.float64) - before.parameters
         distance = float(np.sqrt(np.square(gap).sum()))  # not BLAS, whose bits depend on its threads
-        gains[key] = (reference - loss(model)) / distance if distance else 0.0
+        gain = (reference - loss(model)) / distance if distance else 0.0
+        gains[key] = gain if isfinite(gain) else 0.0
     return gains
 
 

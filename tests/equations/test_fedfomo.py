@@ -30,6 +30,9 @@ def test_improvements_per_distance_and_the_combination() -> None:
     assert combined(before, models, gains).parameters.tolist() == pytest.approx([5 / 9, 4 / 9 * 0.5])
     assert combined(before, models, {3: -1.0, 1: 0.0, 0: -0.1}) is before
     assert improvements(before, {2: Weights(vec(0, 0))}, lambda model: 1.0) == {2: 0.0}
+    assert improvements(before, {2: Weights(vec(9, 9))}, lambda model: np.inf if model.parameters.any() else 1.0) == {
+        2: 0.0
+    }
 
 
 def test_buffers_are_combined_as_parameters_are() -> None:
