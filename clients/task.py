@@ -1,7 +1,7 @@
 """A client's data and networks in torch, behind the `Task` contract of plain values."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -42,13 +42,13 @@ Predict = Any  # (trainer, inputs) -> output, see `payload.PersonalModel`
 class TorchTask:
     """One client's task. All tasks of a process share one network object, into which every call loads its weights."""
 
-    def __init__(self, config: RunConfig, data: ClientData, classes: int) -> None:
+    def __init__(self, config: RunConfig, data: ClientData, classes: int, client: int = 0) -> None:
         torch.set_num_threads(config.threads)
+        self._client = client  # its id, which chooses the samples that it holds out
         self.config, self.lr, self.batches_read = config, config.lr, 0
         self.device = device_of(config.device)
         self.examples = len(data.y_train)
         self.objective: Objective = registry.find("objective", data.objective)()
-        self.labels = np.bincount(data.y_train.reshape(-1), minlength=classes) if classes else np.zeros(0, np.int64)
         self.shape = data.x_train.shape[1:]
         self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
         self._network = self.network("model")
@@ -57,6 +57,7 @@ class TorchTask:
             "train": Samples(data.x_train, data.y_train, self.device),
             "test": Samples(data.x_test, data.y_test, self.device),
         }
+        self.labels = self._samples["train"].labels(classes)
 
     @property
     def nbytes(self) -> int:
@@ -124,6 +125,29 @@ class TorchTask:
             means, squares = shares.T @ values, shares.T @ values.square().sum(1)
         found = (counts.long(), means.float(), squares.float())
         return ClassStatistics(*(value.cpu().numpy() for value in found))
+
+    def held_out(
+        self, share: float, rng: np.random.Generator | None = None
+    ) -> tuple["TorchTask", Callable[[Weights], float]]:
+        rng = stream(self.config.seed, self._client, "held-out") if rng is None else rng
+        order, count = rng.permutation(self.examples), round(share * self.examples)
+        if count >= self.examples:
+            raise ConfigError(f"client {self._client} cannot hold out {count} of {self.examples} training samples")
+        rest, samples = copy.copy(self), self.samples("train").only(order[:count])
+        kept = self.samples("train").only(np.sort(order[count:]))
+        rest._samples = {**self._samples, "train": kept}
+        rest.examples, rest.labels = len(kept), kept.labels(len(self.labels))
+
+        def loss(weights: Weights) -> float:
+            trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
+            trainer.network.eval()
+            with torch.inference_mode():
+                parts = [
+                    float(self.objective.loss(trainer.network(x), y)) * len(y) for x, y in samples.chunks(TEST_BATCH)
+                ]
+            return sum(parts) / len(samples)
+
+        return rest, loss
 
     def peak_memory(self) -> dict[str, float]:
         peaks = {"memory": peak_memory.peak()}

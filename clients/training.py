@@ -54,6 +54,16 @@ class Samples:
         whole._x, whole._y = torch.cat([s._x for s in several]), torch.cat([s._y for s in several])
         return whole
 
+    def only(self, chosen: NDArray[np.int64]) -> "Samples":
+        """A copy of some of the samples."""
+        some, indices = copy.copy(self), torch.from_numpy(chosen).to(self.device)
+        some._x, some._y = self._x.index_select(0, indices), self._y.index_select(0, indices)
+        return some
+
+    def labels(self, classes: int) -> NDArray[np.int64]:
+        """Samples per class; empty for targets that are real numbers."""
+        return np.bincount(self._y.cpu().numpy().reshape(-1), minlength=classes) if classes else np.zeros(0, np.int64)
+
     def at(self, chosen: NDArray[np.int64]) -> Batch:
         indices = torch.from_numpy(chosen).to(self.device)
         return self._inputs(self._x.index_select(0, indices)), self._y.index_select(0, indices)

@@ -86,6 +86,14 @@ class Task(Protocol):
     def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
         """Counts, means and mean squares per class over the training data, in evaluation mode."""
 
+    def held_out(
+        self, share: float, rng: np.random.Generator | None = None
+    ) -> tuple["Task", Callable[[Weights], float]]:
+        """A task without a share of the training samples, and the mean loss of a model on those samples.
+
+        They are the same in every job of the client, or those that `rng` draws; never test samples.
+        """
+
     def peak_memory(self) -> dict[str, float]:
         """Peaks of `memory`, and of `gpu-memory` where there is one, in MB since the last call."""
 

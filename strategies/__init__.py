@@ -2,9 +2,11 @@
 
 ALGORITHMS = {
     "apfl": "fedsim.strategies.apfl:APFL",
+    "apple": "fedsim.strategies.apple:APPLE",
     "ditto": "fedsim.strategies.ditto:DITTO",
     "fedadagrad": "fedsim.strategies.fedopt:FEDADAGRAD",
     "fedadam": "fedsim.strategies.fedopt:FEDADAM",
+    "fedala": "fedsim.strategies.fedala:FEDALA",
     "fedamp": "fedsim.strategies.fedamp:FEDAMP",
     "fedasync": "fedsim.strategies.fedasync:FEDASYNC",
     "fedavg": "fedsim.strategies.fedavg:FEDAVG",
@@ -13,7 +15,10 @@ ALGORITHMS = {
     "fedbabu": "fedsim.strategies.fedbabu:FEDBABU",
     "fedbn": "fedsim.strategies.fedbn:FEDBN",
     "fedbuff": "fedsim.strategies.fedbuff:FEDBUFF",
+    "fedfomo": "fedsim.strategies.fedfomo:FEDFOMO",
+    "fedmtl": "fedsim.strategies.fedmtl:FEDMTL",
     "fedper": "fedsim.strategies.fedper:FEDPER",
+    "fedphp": "fedsim.strategies.fedphp:FEDPHP",
     "fedproto": "fedsim.strategies.fedproto:FEDPROTO",
     "fedprox": "fedsim.strategies.fedprox:FEDPROX",
     "fedprox-ft": "fedsim.strategies.fedprox_ft:FEDPROX_FT",

@@ -1,6 +1,6 @@
 """Federations of quadratic functions f_i(w) = 1/2 sum_k a_ik (w_k - b_ik)^2: real halves, known optimum."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -98,6 +98,16 @@ class QuadraticTask:
 
     def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
         raise NotImplementedError("a quadratic has no classes")
+
+    def held_out(
+        self, share: float, rng: np.random.Generator | None = None
+    ) -> tuple["QuadraticTask", Callable[[Weights], float]]:
+        """All samples are alike: nothing is lost, and the held-out loss is the function itself."""
+
+        def loss(weights: Weights) -> float:
+            return float(Quadratic(self.a, self.b).loss(torch.tensor(weights.parameters), torch.zeros(1)))
+
+        return self, loss
 
     def peak_memory(self) -> dict[str, float]:
         return {}

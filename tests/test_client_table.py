@@ -19,6 +19,9 @@ from fedsim.results import checkpoint as checkpoints
 from fedsim.results.record import read_summary
 
 TABLES = {
+    "apple": ["cores"],
+    "fedfomo": ["models"],
+    "fedmtl": ["models"],
     "spfl": ["models"],
     "spfl-w": ["models"],
     "fedamp": ["models", "clouds"],

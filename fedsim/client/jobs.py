@@ -297,7 +297,7 @@ class TaskCache:
         from fedsim.clients.task import TorchTask  # torch is loaded by jobs, not by the roll call
 
         config, client, classes = key
-        task = TorchTask(config, data_of(config, client), classes)
+        task = TorchTask(config, data_of(config, client), classes, client)
         self._tasks[key] = task
         self._bytes += task.nbytes
         while self._bytes > cache_bytes() and len(self._tasks) > 1:

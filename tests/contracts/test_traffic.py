@@ -42,12 +42,18 @@ def symmetric(size: int) -> Traffic:
 
 
 FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
+    "apple": lambda s: Traffic((CLIENTS - 1) * s.model + CLIENTS, 0, s.model),  # the others' cores, shares of samples
     "ditto": lambda s: symmetric(s.model),
     "fedadam": lambda s: symmetric(s.model),
+    "fedala": lambda s: symmetric(s.model),
     "fedavg": lambda s: symmetric(s.model),
     "fedbabu": lambda s: symmetric(s.base),
     "fedbn": lambda s: symmetric(s.model - s.norm),
+    # at most 4 peers; there are 3, in the second of two rounds
+    "fedfomo": lambda s: Traffic((CLIENTS - 1) * s.model // ROUNDS, 0, s.model + CLIENTS),
+    "fedmtl": lambda s: Traffic(s.model, 0, s.model),
     "fedper": lambda s: symmetric(s.base),
+    "fedphp": lambda s: symmetric(s.model),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
     "fedrep": lambda s: symmetric(s.base),
     "fedrod": lambda s: symmetric(s.model),
