@@ -90,7 +90,8 @@ class Layout:
         """The union of these parts; raises ConfigError with the choices for an unknown name.
 
         "all"; "head": the stage of that name, else the last stage; "base": everything but the head; "norm": all
-        normalization layers; "batch-norm": BatchNorm alone; or the name of a stage. No name: the empty part.
+        normalization layers; "batch-norm": BatchNorm alone; "buffers": no parameter and every buffer; or the name of a
+        stage. No name: the empty part.
         """
         union = self._where(lambda t: False)
         for name in names:
@@ -118,8 +119,10 @@ class Layout:
             return self._where(lambda t: t.stage != self._head)
         if name in (NORM, BATCH_NORM):
             return self._where(lambda t: t.kind == BATCH_NORM or t.kind == name)
+        if name == "buffers":
+            return Part(np.zeros(self.size, bool), np.ones(self.buffer_size, bool))
         if name not in self.stages:
-            unknown("part of the model", name, {"all", "head", "base", NORM, BATCH_NORM, *self.stages})
+            unknown("part of the model", name, {"all", "head", "base", NORM, BATCH_NORM, "buffers", *self.stages})
         return self._where(lambda t: t.stage == name)
 
     def _where(self, chosen: Any) -> Part:

@@ -44,11 +44,15 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "ditto": lambda s: symmetric(s.model),
     "fedavg": lambda s: symmetric(s.model),
     "fedbn": lambda s: symmetric(s.model - s.norm),
+    "fedcp": lambda s: symmetric(s.model + 2 * s.features**2 + 6 * s.features),
+    "fedgc": lambda s: symmetric(s.base + CLASSES * s.features),  # every client holds every class
     "fedper": lambda s: symmetric(s.base),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
+    "pfedhn": lambda s: symmetric(s.model),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
 MODELS = {"fedbn": "cnn-bn"}  # others: mlp
+KEYS = {"fedgc": ["partition=iid"]}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -56,7 +60,7 @@ def test_the_bytes_of_a_run_are_those_of_its_formula(
     name: str, small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
 ) -> None:
     """Evaluation is part of the training jobs, except for the last one, which every client gets by itself."""
-    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}")
+    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}", *KEYS.get(name, []))
     summary, expected = finished(config), FORMULAS[name](sizes_of(config))
     assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
     assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS * expected.train + expected.evaluate)
