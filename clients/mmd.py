@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+SMALLEST = 1e-6  # bandwidth: below it differences are rounding errors
+
 
 def mmd(x: Tensor, y: Tensor, bandwidths: Sequence[float] | Tensor) -> Tensor:
     """mean k(x, x') + mean k(y, y') - 2 mean k(x, y), over all pairs, with k(u, v) = sum_b exp(-|u - v|^2 / b).
@@ -27,7 +29,7 @@ def bandwidths_of(x: Tensor, y: Tensor, count: int = 5, factor: float = 2.0) -> 
         distances = squared_distances(both, both)
         mean = distances.sum() / max(1, len(both) * (len(both) - 1))
         steps = torch.arange(count, device=x.device) - count // 2
-        return mean.clamp(min=torch.finfo(mean.dtype).tiny) * factor**steps
+        return mean.clamp(min=SMALLEST) * factor**steps
 
 
 def squared_distances(u: Tensor, v: Tensor) -> Tensor:
