@@ -15,11 +15,12 @@ Server (6):  (phi, psi_g, CPN) <- (phi, psi_g, CPN) + sum_{k in S} (n_k / n_S) *
 | F            | width of the features, the input of the head           | `Layout.features`                        |
 | lambda       | weight of the distance between the features            | `Params.lam`                             |
 
-The personal model is (3) with the received phi, psi_g and CPN, without noise: the authors' code draws noise in tests, too,
-which makes accuracies random. A client without a head of its own takes psi_g. The kernels of the MMD are the authors'. The
-server keeps the CPN as its difference to the common initial one, which each client knows: a server has no networks.
-Deviations: all clients receive everything and k is always that of psi_p; the authors' code gives psi_g and the CPN to the
-sampled clients alone and begins with a random k. Global is (phi, psi_g) as it is; the paper has no global model.
+The personal model is (3) with the received phi, psi_g and CPN, without noise: the authors' code draws noise in tests,
+too, which makes accuracies random. A client without a head of its own takes psi_g. The kernels of the MMD are the
+authors'. The server keeps the CPN as its difference to the common initial one, which each client knows: a server has no
+networks. The model that a client of a real federation stores is (phi, psi_p), without the gate.
+Deviations: all clients receive everything and k is always that of psi_p; the authors' code gives psi_g and the CPN to
+the sampled clients alone and begins with a random k. Global is (phi, psi_g) as it is; the paper has no global model.
 """
 
 from collections.abc import Mapping, Sequence

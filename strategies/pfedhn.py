@@ -1,4 +1,4 @@
-"""pFedHN: a hypernetwork on the server makes every client's model (Shamsian, Navon, Fetaya, Chechik 2021, arXiv 2103.04628).
+"""pFedHN: a hypernetwork on the server makes every client's model (Shamsian et al. 2021, arXiv 2103.04628).
 
 Server (1):  theta_i = h(v_i; H): z_i = MLP(v_i), a ReLU between its layers; theta_i = A z_i + b
 Client (2):  trains theta~_i from theta_i, sends delta_i = theta~_i - theta_i
@@ -12,9 +12,9 @@ Server (3):  H <- H + a sum_{i in S} (d theta_i / d H)^T delta_i
 | theta_i | model of client i                          | `shared` of the downlink                              |
 | a       | learning rate of the server                | `Params.lr`, with momentum, weight decay and clipping |
 
-There is no global model. Buffers (BatchNorm) stay with the clients. `local-head` is pFedHN-PC: h makes the base, and each
-client keeps a head of its own. The authors take one client per step; a round here takes the sum over its arrivals, which
-moves H about as far as one step for each of them. Each client's gradient is clipped as theirs is.
+There is no global model. Buffers (BatchNorm) stay with the clients. `local-head` is pFedHN-PC: h makes the base, and
+each client keeps a head of its own. The authors take one client per step; a round here takes the sum over its arrivals,
+which moves H about as far as one step for each of them. Each client's gradient is clipped as theirs is.
 Deviations: A starts at 0 and b at the common initial model, so that every client starts from it as with any other
 algorithm; theirs starts at random models. The Jacobian is that of the present H, also for stale results. Embeddings of
 absent clients rest; with the authors' optimizer momentum and decay go on moving them. Clients are not clipped.
@@ -117,7 +117,7 @@ class PFedHN(ServerStrategy[Params, State]):
 
 
 def inputs_of(layers: Sequence[Array], embeddings: Array) -> list[Array]:
-    """The inputs of every layer, each with a 1 for the bias: a row per client. No ReLU before the first and last layer."""
+    """The inputs of every layer, each with a 1 for the bias: a row per client. No ReLU before the first and the last."""
     x, inputs = embeddings, list[Array]()
     for place, layer in enumerate(layers):
         if place > 0:
