@@ -88,7 +88,7 @@ class FedCPClient(LocalSGD):
         return Weights(task.initial("cpn").parameters + down.weights["cpn"].parameters)
 
     def _gate(self, task: Task, down: Downlink, weights: Weights, cpn: nn.Module) -> Gate:
-        received = task.companion(down.model, train=task.layout.part()).network.eval()
+        received = task.companion(down.model).network.eval().requires_grad_(False)
         head = weights.only(task.layout.part("head")).parameters
         rows = torch.from_numpy(head[: -len(task.labels)].reshape(-1, task.layout.features).copy())
         device = next(received.parameters()).device

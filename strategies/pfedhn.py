@@ -117,7 +117,7 @@ class PFedHN(ServerStrategy[Params, State]):
 
 
 def inputs_of(layers: Sequence[Array], embeddings: Array) -> list[Array]:
-    """The inputs of every layer, each with a 1 for the bias: a row per client. No ReLU before the first and the last."""
+    """The inputs of every layer, with a 1 for the bias, a row per client. No ReLU before the first and the last."""
     x, inputs = embeddings, list[Array]()
     for place, layer in enumerate(layers):
         if place > 0:

@@ -41,7 +41,7 @@ def arrived(client: int, examples: int, delta: float, *rows: list[float]) -> Arr
 
 
 def test_rows_of_other_clients_push_and_the_own_term_draws() -> None:
-    """Rows (1, 0) and (0, 1) of two clients with a class each: p_self = e / (e + 1) = 0.7311, the other's share 0.2689."""
+    """Rows (1, 0) and (0, 1) of two clients with a class each: p_self = e / (e + 1) = 0.7311, the other 0.2689."""
     half = server((3, 0), (0, 1), lam=10, lr=0.1)
     state = half.init(half.fleet.initial, half.fleet)
     assert half.instruct(state, 0, train=True).arrays["rows"].tolist() == [[1, 0]]
