@@ -65,7 +65,7 @@ class Adaptation:
             return [torch.tensor(values) for entry, values in layout.split(vector) if entry.name in chosen]
 
         self._own, self._received, self._rates = tensors(own.parameters), tensors(received.parameters), tensors(full)
-        self.start = received.with_part(top, Weights(flatten(iter(self._mixed())), received.only(top).buffers))
+        self.start = received.with_part(top, Weights(flatten(self._mixed()), received.only(top).buffers))
 
     def step(self, trainer: Trainer, batch: Batch) -> Tensor:
         """(2), and (1) with the new A_k in the network."""
@@ -82,7 +82,7 @@ class Adaptation:
         return loss
 
     def rates(self) -> Vec:
-        return flatten(iter(self._rates))
+        return flatten(self._rates)
 
     def _mixed(self) -> list[Tensor]:
         """(1), exact where A_k is 0 or 1."""

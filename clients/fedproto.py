@@ -5,13 +5,11 @@ import torch
 from torch import Tensor
 
 from fedsim.algorithm import Task
-from fedsim.clients.heads import with_linear_head
+from fedsim.clients.heads import IMPOSSIBLE, with_linear_head
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.training import Batch, Loss, Trainer
 from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.weights import Weights
-
-IMPOSSIBLE = -1e9  # the bias of a class that is not to be predicted
 
 
 class FedProtoClient(LocalSGD):

@@ -3,9 +3,11 @@
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.layout import Layout
+from fedsim.layout import Layout, Part
 from fedsim.payload import Array
 from fedsim.weights import Weights
+
+IMPOSSIBLE = -1e9  # the bias of a class that is not to be predicted
 
 
 def with_linear_head(layout: Layout, weights: Weights, matrix: Array, bias: Array) -> Weights:
@@ -14,3 +16,10 @@ def with_linear_head(layout: Layout, weights: Weights, matrix: Array, bias: Arra
         raise ConfigError(f"a head of {matrix.shape[1]} features does not fit a model with {layout.features}")
     values = np.concatenate([matrix.reshape(-1), bias]).astype(np.float32)
     return weights.with_part(layout.part("head"), Weights(values))
+
+
+def head_bias(layout: Layout) -> Part:
+    """The biases of a linear head."""
+    head = layout.part("head")
+    places = np.flatnonzero(head.parameters)[-(head.size // (layout.features + 1)) :]
+    return Part(np.isin(np.arange(layout.size), places), np.zeros(layout.buffer_size, bool))

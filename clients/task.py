@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from math import prod
 from typing import Any, Literal
 
@@ -220,7 +221,16 @@ def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, 
         make, key = registry.load(networks[name]), ["network", name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(config.seed, *key).integers(2**63)))
-        module: nn.Module = make(shape, classes)
+        module: nn.Module = make(shape, classes, **_features(make, config, shape, classes, device))
     initial = weights_of(module)
     module.to(device).to(memory_format=torch.channels_last)
     return Network(module, layout_of(module), initial)
+
+
+def _features(
+    make: Any, config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device
+) -> Mapping[str, int]:
+    """For a network that is made for the features of the run's model: the factory has a parameter `features`."""
+    if "features" not in signature(make).parameters:
+        return {}
+    return {"features": network(config, "model", shape, classes, device).layout.features}

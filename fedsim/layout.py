@@ -95,8 +95,8 @@ class Layout:
         """The union of these parts; raises ConfigError with the choices for an unknown name.
 
         "all"; "head": the stage of that name, else the last stage; "base": everything but the head; "norm": all
-        normalization layers; "batch-norm": BatchNorm alone; or the name of a stage or of a module inside one, such as
-        "base.2". No name: the empty part.
+        normalization layers; "batch-norm": BatchNorm alone; "buffers": no parameter and every buffer; or the name of a
+        stage or of a module inside one, such as "base.2". No name: the empty part.
         """
         union = self._where(lambda t: False)
         for name in names:
@@ -129,9 +129,12 @@ class Layout:
             return self._where(lambda t: t.stage != self._head)
         if name in (NORM, BATCH_NORM):
             return self._where(lambda t: t.kind == BATCH_NORM or t.kind == name)
+        if name == "buffers":
+            return Part(np.zeros(self.size, bool), np.ones(self.buffer_size, bool))
         inside = self._where(lambda t: t.stage == name or t.name.startswith(f"{name}."))
         if not inside.size:
-            unknown("part of the model", name, {"all", "head", "base", NORM, BATCH_NORM, *self.stages, *self.layers})
+            parts = {"all", "head", "base", NORM, BATCH_NORM, "buffers", *self.stages, *self.layers}
+            unknown("part of the model", name, parts)
         return inside
 
     def _where(self, chosen: Any) -> Part:

@@ -24,6 +24,20 @@ def cut(indices: Indices, sizes: Counts) -> list[Indices]:
     return np.split(indices[: ends[-1]], ends[:-1])
 
 
+def reduced(pools: Sequence[Indices], clients: int, size: int) -> list[Indices]:
+    """Samples for so many clients of `size` on average, every class in its proportion; all samples if size is 0."""
+    sizes = np.array([len(pool) for pool in pools])
+    if clients * size > sizes.sum():
+        raise ConfigError(
+            f"partition.size={size} asks for {clients * size} training samples of {sizes.sum()}; "
+            f"the nearest that works is partition.size={sizes.sum() // clients}"
+        )
+    if not size:
+        return list(pools)
+    kept = apportion(clients * size, sizes.astype(np.float64))
+    return [pool[:count] for pool, count in zip(pools, kept, strict=True)]
+
+
 def apportion(total: int, weights: NDArray[np.float64]) -> Counts:
     """Whole numbers in proportion to `weights` that add up to `total` (largest remainders first)."""
     exact = total * weights / weights.sum()

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsim.config import NonNegativeInt
-from fedsim.partitions.allocation import require_classes, require_samples, with_proportional_tests
+from fedsim.partitions.allocation import reduced, require_classes, require_samples, with_proportional_tests
 from fedsim.partitions.split import Labels, Partition, Share
 
 
 @dataclass(frozen=True)
 class IidParams:
     classes: NonNegativeInt = 0  # all clients hold the same so many classes, drawn once; 0: every class
+    size: NonNegativeInt = 0  # training samples per client; 0: all there are
 
 
 def iid(labels: Labels, clients: int, params: IidParams, rng: np.random.Generator) -> list[Share]:
@@ -20,7 +21,8 @@ def iid(labels: Labels, clients: int, params: IidParams, rng: np.random.Generato
     chosen = rng.permutation(labels.classes)[: params.classes or labels.classes]
     pool = np.flatnonzero(np.isin(labels.train, chosen))
     require_samples(len(pool), clients)
-    return with_proportional_tests(labels, np.array_split(rng.permutation(pool), clients), rng)
+    [samples] = reduced([rng.permutation(pool)], clients, params.size)
+    return with_proportional_tests(labels, np.array_split(samples, clients), rng)
 
 
 IID = Partition(

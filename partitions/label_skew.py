@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.config import PositiveFloat, PositiveInt
+from fedsim.config import NonNegativeInt, PositiveFloat, PositiveInt
 from fedsim.errors import ConfigError
 from fedsim.partitions import dirichlet
 from fedsim.partitions.allocation import (
@@ -12,6 +12,7 @@ from fedsim.partitions.allocation import (
     allocate_equally,
     by_class,
     draw_classes,
+    reduced,
     require_classes,
     with_proportional_tests,
 )
@@ -54,11 +55,12 @@ class DirichletParams:
     alpha: PositiveFloat = 0.5  # smaller is more unequal
     min_size: PositiveInt = 10
     balance: bool = True  # a client that holds an average share already gets no more of the next class (NIID-Bench)
+    size: NonNegativeInt = 0  # training samples per client on average; 0: all there are
 
 
 def by_dirichlet(labels: Labels, clients: int, params: DirichletParams, rng: np.random.Generator) -> list[Share]:
     """Each class is spread over the clients by its own Dirichlet draw."""
-    pools = by_class(labels.train, labels.classes, rng)
+    pools = reduced(by_class(labels.train, labels.classes, rng), clients, params.size)
     sizes = np.array([len(pool) for pool in pools])
     [counts] = dirichlet.counts([(sizes, clients)], params.alpha, params.min_size, rng, params.balance)
     return with_proportional_tests(labels, allocate(pools, counts), rng)

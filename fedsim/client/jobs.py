@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -188,7 +188,7 @@ class ClientJob:
         local = self.evaluate(uplink.local) if self.job.test_local and uplink.local is not None else None
         self.watch.lap("test")
         cost = {**self.watch.seconds, **_peak_memory(self.task)}
-        return Answer(self.job, self.filtered(uplink), Report(*tested, local), cost)
+        return Answer(self.job, self.filtered(replace(uplink, local=None)), Report(*tested, local), cost)
 
     @cached_property
     def personal(self) -> Weights | PersonalModel:

@@ -52,15 +52,19 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     # at most 4 peers; there are 3, in the second of two rounds
     "fedfomo": lambda s: Traffic((CLIENTS - 1) * s.model // ROUNDS, 0, s.model + CLIENTS),
     "fedmtl": lambda s: Traffic(s.model, 0, s.model),
+    "fedcp": lambda s: symmetric(s.model + 2 * s.features**2 + 6 * s.features),
+    "fedgc": lambda s: symmetric(s.base + CLASSES * s.features),  # every client holds every class
     "fedper": lambda s: symmetric(s.base),
     "fedphp": lambda s: symmetric(s.model),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
     "fedrep": lambda s: symmetric(s.base),
     "fedrod": lambda s: symmetric(s.model),
     "lg-fedavg": lambda s: symmetric(s.model - s.first),
+    "pfedhn": lambda s: symmetric(s.model),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
 MODELS = {"fedbn": "cnn-bn"}  # others: mlp
+KEYS = {"fedgc": ["partition=iid"]}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -68,7 +72,7 @@ def test_the_bytes_of_a_run_are_those_of_its_formula(
     name: str, small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
 ) -> None:
     """Evaluation is part of the training jobs, except for the last one, which every client gets by itself."""
-    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}")
+    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}", *KEYS.get(name, []))
     summary, expected = finished(config), FORMULAS[name](sizes_of(config))
     assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
     assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS * expected.train + expected.evaluate)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsim.errors import ConfigError
 from fedsim.partitions import dirichlet
 from fedsim.partitions.allocation import apportion, draw_classes
 from tests.partitions.known import held, labels, split
@@ -105,3 +106,18 @@ def test_whole_numbers_add_up_and_stay_next_to_the_exact_ones(total: int, weight
     counts = apportion(total, np.array(weights))
     assert counts.sum() == total
     assert np.abs(counts - total * np.array(weights) / np.sum(weights)).max() < 1 + 1e-6
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "iid"])
+def test_a_size_takes_a_part_of_the_training_samples_and_all_tests(name: str) -> None:
+    data = labels(per_class=100, tests=50)
+    shares = split(name, data, 5, size=40)
+    trains = np.concatenate([share.train for share in shares])
+    assert len(np.unique(trains)) == 5 * 40
+    assert len(np.unique(np.concatenate([share.test for share in shares]))) == 500
+    if name == "dirichlet":  # every class in its proportion
+        assert np.bincount(data.train[trains], minlength=10).tolist() == [20] * 10
+    else:
+        assert {len(share.train) for share in shares} == {40}
+    with pytest.raises(ConfigError, match=r"partition.size=201 asks for 1005 .* of 1000; .* partition.size=200"):
+        split(name, data, 5, size=201)
