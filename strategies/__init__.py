@@ -9,6 +9,7 @@ ALGORITHMS = {
     "fedavg-ft": "fedsim.strategies.fedavg_ft:FEDAVG_FT",
     "fedbn": "fedsim.strategies.fedbn:FEDBN",
     "fedbuff": "fedsim.strategies.fedbuff:FEDBUFF",
+    "feddyn": "fedsim.strategies.feddyn:FEDDYN",
     "fedper": "fedsim.strategies.fedper:FEDPER",
     "fedproto": "fedsim.strategies.fedproto:FEDPROTO",
     "fedprox": "fedsim.strategies.fedprox:FEDPROX",
