@@ -7,6 +7,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedsim import registry
+from fedsim.aggregators import aggregator_of
 from fedsim.algorithm import Algorithm
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError
@@ -33,6 +34,7 @@ def build(config: RunConfig) -> FlowerStrategy:
             f"aggregator={config.aggregator}: {algorithm.name} does not average its clients' updates. "
             f"Algorithms that do: {', '.join(known)}"
         )
+    aggregator_of(config)  # refused here if a round has too few clients for it
     return FlowerStrategy(algorithm.server(config.params(config.algorithm), config))
 
 
