@@ -1,7 +1,6 @@
 """A client's data and networks in torch, behind the `Task` contract of plain values."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -42,7 +41,8 @@ Predict = Any  # (trainer, inputs) -> output, see `payload.PersonalModel`
 class TorchTask:
     """One client's task. All tasks of a process share one network object, into which every call loads its weights."""
 
-    def __init__(self, config: RunConfig, data: ClientData, classes: int) -> None:
+    def __init__(self, config: RunConfig, data: ClientData, classes: int, goal: tuple[Any, Any] | None = None) -> None:
+        """`goal`: inputs and the labels that an attacker wants for them."""
         torch.set_num_threads(config.threads)
         self.config, self.lr, self.batches_read = config, config.lr, 0
         self.device = device_of(config.device)
@@ -53,10 +53,12 @@ class TorchTask:
         self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
         self._network = self.network("model")
         self.layout = self._network.layout
-        self._samples: Mapping[str, Samples] = {
+        self._samples = {
             "train": Samples(data.x_train, data.y_train, self.device),
             "test": Samples(data.x_test, data.y_test, self.device),
         }
+        if goal is not None:
+            self._samples["attack"] = Samples(*goal, self.device)
 
     @property
     def nbytes(self) -> int:
@@ -139,6 +141,10 @@ class TorchTask:
         load(module, start)
         samples = self.samples("train")
         return Trainer(module, samples, self.objective, self.config, self.lr, rng, train, self.batches_read)
+
+    def has(self, name: Dataset) -> bool:
+        """Whether it has data of this name."""
+        return name in self._samples
 
     def samples(self, name: Dataset) -> Samples:
         """The client's own data of this name; raises ConfigError if it has none."""

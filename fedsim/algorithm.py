@@ -23,7 +23,7 @@ from fedsim.weights import Vec, Weights, weighted_mean
 
 P = TypeVar("P")
 S = TypeVar("S")
-Dataset = Literal["train", "test", "validation", "public"]
+Dataset = Literal["train", "test", "validation", "public", "attack"]
 
 
 @dataclass(frozen=True)

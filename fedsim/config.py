@@ -34,7 +34,7 @@ PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
 # Sections named by their kind; every other section is the name of an algorithm or of a filter.
-SECTIONS = ("partition", "stragglers", "pace", "aggregator")
+SECTIONS = ("partition", "stragglers", "pace", "aggregator", "attack")
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -74,6 +74,7 @@ class RunConfig:
     pace: str = "auto"  # auto: the pace the algorithm was made for
     stragglers: str = "none"
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
+    attack: str = "none"  # what malicious clients do
     filters: str = ""  # what treats uplinks on clients and server, separated by commas
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
     device: str = "auto"  # auto | cpu | cuda | cuda:N
@@ -98,7 +99,7 @@ class RunConfig:
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        for kind in ("model", "aggregator"):
+        for kind in ("model", "aggregator", "attack"):
             registry.check(kind, getattr(self, kind))
         for name in self.filter_names:
             registry.check("filter", name)
@@ -124,7 +125,7 @@ class RunConfig:
         return [name.strip() for name in self.filters.split(",") if name.strip()]
 
     def part(self, section: str) -> Any:
-        """The chosen partition, straggler model, pace or aggregator; `auto` is the pace the algorithm was made for."""
+        """What a section's key chose: a partition, a pace, ...; `auto` is the pace the algorithm was made for."""
         chosen = getattr(self, section)
         if section == "pace" and chosen == "auto":
             chosen = registry.find("algorithm", self.algorithm).pace

@@ -1,4 +1,4 @@
-"""Names -> algorithms, partitions, datasets, models, paces, straggler models, aggregators, filters, objectives.
+"""Names -> algorithms, partitions, datasets, models, paces, straggler models, aggregators, attacks, filters, objectives.
 
 The built-in tables live next to what they list (`strategies.ALGORITHMS`, ...) as `name: "module:attribute"`, so a name
 costs no import until it is used. A third party adds names through the entry point group of the kind, for example
@@ -37,6 +37,7 @@ KINDS: Mapping[str, Kind] = {
     "pace": Kind("paces", "fedsim.server.pace:PACES"),
     "stragglers": Kind("stragglers", "fedsim.server.stragglers:STRAGGLERS"),
     "aggregator": Kind("aggregators", "fedsim.aggregators:AGGREGATORS"),
+    "attack": Kind("attacks", "fedsim.attacks:ATTACKS"),
     "filter": Kind("filters", "fedsim.filters:FILTERS"),
     "objective": Kind("objectives", "fedsim.clients:OBJECTIVES"),
 }

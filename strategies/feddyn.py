@@ -13,13 +13,13 @@ Server (3):  h <- h - (a/m) * sum_{k in P} (th_k - th^{t-1})
 | P, m   | clients whose results arrived; all clients    | `arrivals`, `fleet`                  |
 | a      | weight of the regularization                  | `Params.alpha`                       |
 
-With l_k = -g_k / a, the sum of the client's drifts, (1) is a proximal term around th^{t-1} - l_k and (4) is the mean model
-plus the mean of all l_k: the form of the authors' code. Clients count equally, as in the paper; the authors' code divides a
-by the client's relative size. (3) is a (|P|/m) times the aggregated update, so that a robust `aggregator` protects h too. A
-result that is lost or dropped (pace=deadline) changes its g_k but not h. A stale th_k is averaged as FedAvg does; its drift is
-from the model it started from. Deviation: the recorded global accuracy is that of th^t, which clients receive, not that of the
-mean of the th_k, which would have to be sent beside it. As in the authors' code gradients are clipped to `clip`; here those of
-L_k alone, before the regularization is added.
+With l_k = -g_k / a, the sum of the client's drifts, (1) is a proximal term around th^{t-1} - l_k and (4) is the mean
+model plus the mean of all l_k: the form of the authors' code. Clients count equally, as in the paper; the authors'
+code divides a by the client's relative size. (3) is a (|P|/m) times the aggregated update, so that a robust
+`aggregator` protects h too. A result that is lost or dropped (pace=deadline) changes its g_k but not h. A stale th_k
+is averaged as FedAvg does; its drift is from the model it started from. Deviation: the recorded global accuracy is
+that of th^t, which clients receive, not that of the mean of the th_k, which would have to be sent beside it. As in
+the authors' code gradients are clipped to `clip`; here those of L_k alone, before the regularization is added.
 """
 
 from collections.abc import Sequence
@@ -58,11 +58,11 @@ class FedDyn(GlobalStrategy[Params]):
         w, alpha, equal = state.model.parameters, self.params.alpha, [1.0] * len(arrivals)
         mean = self.aggregate([a.uplink.weights["delta"].parameters for a in arrivals], equal)
         drift = state.drift - np.float32(alpha * len(arrivals) / len(self.fleet)) * mean  # (3)
-        after = w + mean - drift / np.float32(alpha)  # (4)
+        after = w + mean - np.float32(1 / alpha) * drift  # (4)
         for arrival in arrivals:
             if arrival.staleness:
                 after += np.float32(1 / len(arrivals)) * (self.base(state, arrival) - w)
-        model = Weights(after, self.mean_buffers(state, arrivals, equal))
+        model = Weights(np.asarray(after, np.float32), self.mean_buffers(state, arrivals, equal))
         return State(**vars(self.advance(state, model)), drift=drift)
 
 

@@ -9,6 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedsim import registry
 from fedsim.aggregators import aggregator_of
 from fedsim.algorithm import Algorithm
+from fedsim.attacks import attack_of
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError
 from fedsim.flower.object_pull import retry_sooner
@@ -35,6 +36,7 @@ def build(config: RunConfig) -> FlowerStrategy:
             f"Algorithms that do: {', '.join(known)}"
         )
     aggregator_of(config)  # refused here if a round has too few clients for it
+    attack_of(config)
     return FlowerStrategy(algorithm.server(config.params(config.algorithm), config))
 
 

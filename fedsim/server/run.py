@@ -7,8 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.serverapp import Grid
 
 from fedsim.algorithm import ServerStrategy
+from fedsim.attacks import attack_of
 from fedsim.config import RunConfig
-from fedsim.filters import check_filters, filters_of
+from fedsim.filters import check_filters, filters_of, sent_roles
 from fedsim.payload import ClientState
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.checkpoint import Checkpoint
@@ -52,6 +53,7 @@ def run(
     fleet = roll_call(grid, config)
     strategy.attach(fleet)
     check_filters(config, strategy.expects())
+    attack_of(config).check(fleet, strategy.expects())
     state = strategy.init(fleet.initial if initial is None else initial, fleet)
     here = Checkpoint(0, 0.0, 0, 0, state, {}, {}, [])
     if config.resume and record.folder is not None:
@@ -71,6 +73,7 @@ def run(
     else:
         messenger = Messenger(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
     messenger.expects, messenger.filters = strategy.expects(), filters_of(config)
+    messenger.roles = sent_roles(config, strategy.expects())
     messenger.on_communication = lambda seconds: record.spent(communication=seconds)
     record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(messenger, here.now) if wall else VirtualClock(messenger, here.now, here.pending)

@@ -9,9 +9,9 @@ from fedsim import registry
 from fedsim.client.jobs import Order
 from fedsim.config import RunConfig
 from fedsim.errors import WireError
-from fedsim.filters import Filter, filtered_on_server, roles_of
+from fedsim.filters import Filter, filtered_on_server
 from fedsim.layout import Layout
-from fedsim.payload import Answer, Failure, Job, RunIdentity, Spec
+from fedsim.payload import Answer, Failure, Job, Role, RunIdentity, Spec
 from fedsim.transport import wire
 
 AUTO, SMALL = 32, 1_000_000  # clients trained at once, and the most parameters for which that pays
@@ -39,14 +39,14 @@ class DirectMessenger:
         self._group_size = 1 if sleeps else group_size
         self.expects: Mapping[str, Spec] = {}
         self.filters: Sequence[Filter] = ()
+        self.roles: Mapping[str, Role] = {}  # that clients are told, see `filters.sent_roles`
         self.on_poll: Callable[[], bool] = lambda: False  # as of `Messenger`; never called: these grids can wait
         self.on_communication: Callable[[float], None] = lambda seconds: None  # told the seconds of sending
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Sends jobs; none is refused."""
         began = time.perf_counter()
-        roles = roles_of(self.expects) if self.filters else {}
-        orders = [Order(job, self._classes, roles, self._sleeps) for job in jobs]
+        orders = [Order(job, self._classes, self.roles, self._sleeps) for job in jobs]
         train, evaluate = ([o for o in orders if o.job.train is kind] for kind in (True, False))
         size = self._group_size if len(train) >= VECTORIZED_FROM else 1
         groups = [train[start : start + size] for start in range(0, len(train), size)]
