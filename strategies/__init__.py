@@ -10,6 +10,7 @@ ALGORITHMS = {
     "fedbn": "fedsim.strategies.fedbn:FEDBN",
     "fedbuff": "fedsim.strategies.fedbuff:FEDBUFF",
     "feddyn": "fedsim.strategies.feddyn:FEDDYN",
+    "fedma": "fedsim.strategies.fedma:FEDMA",
     "fedper": "fedsim.strategies.fedper:FEDPER",
     "fedproto": "fedsim.strategies.fedproto:FEDPROTO",
     "fedprox": "fedsim.strategies.fedprox:FEDPROX",

@@ -48,6 +48,9 @@ SETTINGS = {
 }
 
 
+INSTEAD = {("fedma", "batch normalization"): ["model=cnn", "local-steps=2"]}  # it refuses models with normalization
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_resumes_as_if_it_had_never_stopped(
@@ -55,7 +58,7 @@ def test_it_resumes_as_if_it_had_never_stopped(
 ) -> None:
     """A copy of the run folder, as it is right after the checkpoint of step 3, is what a killed run would leave behind."""
     whole, copy = tmp_path / "whole", tmp_path / "copy"
-    config = small(f"algorithm={name}", "rounds=6", *SETTINGS[setting])
+    config = small(f"algorithm={name}", "rounds=6", *INSTEAD.get((name, setting), SETTINGS[setting]))
     save = checkpoints.save
 
     def save_and_copy(folder: Path, point: Any) -> None:
