@@ -1,18 +1,23 @@
-"""Client half of FedMA: local SGD, the first time perhaps from an initial model of its own."""
+"""Client half of FedMA: local SGD, at first perhaps from an own initial model, later perhaps with frozen layers."""
 
 import numpy as np
 
 from fedsim.algorithm import Fit, Task
 from fedsim.clients.local_sgd import LocalSGD
+from fedsim.layout import Part
 from fedsim.payload import ClientState, Downlink
 from fedsim.weights import Weights
 
 
 class FedMAClient(LocalSGD):
-    """The server says with `own-start` whether training starts from an own initial model."""
+    """The server says with `own-start` whether training starts from an own initial model, and with `frozen` how many
+    parameters, the first ones of the model, stay as they are."""
 
     def fit(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Fit:
-        return task.fit(own_initial(task, rng) if down.numbers["own-start"] else down.model, rng)
+        start = own_initial(task, rng) if down.numbers["own-start"] else down.model
+        frozen, size = int(down.numbers.get("frozen", 0)), start.parameters.size
+        later = Part(np.arange(size) >= frozen, np.ones(start.buffers.size, bool))
+        return task.fit(start, rng, train=later if frozen else None)
 
 
 def own_initial(task: Task, rng: np.random.Generator) -> Weights:

@@ -202,6 +202,13 @@ def test_a_backdoor_is_measured_and_groups_are_reported_apart(small: Small, tmp_
     ]
     assert max(rates[:3]) < 0.5 < rates[3]
     assert summary["metrics"][SUCCESS]["global"]["final"] > 0.5
+    steps = [event for event in read_events(tmp_path / "run") if event["kind"] == "step"]
+    assert [{row["id"] for row in event["clients"] if row["malicious"]} for event in steps] == [
+        set(),
+        set(),
+        {0, 5},
+        {0, 5},
+    ]
     groups = summary["groups"]
     assert groups["malicious"]["clients"] == [0, 5]
     assert groups["honest"]["clients"] == [1, 2, 3, 4, 6, 7]

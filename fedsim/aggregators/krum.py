@@ -10,6 +10,7 @@ n is the number of vectors, f (`malicious`) how many of them may be malicious. (
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +37,24 @@ def scores(distances: Matrix, malicious: int) -> Coefficients:
     return np.asarray(np.sort(distances, axis=1)[:, 1 : nearest + 1].sum(axis=1), np.float64)
 
 
-class Krum(LinearAggregator):
-    """the vector closest to its neighbours"""
+class FromNeighbours(Aggregator):
+    """Its guarantee needs more than `per_malicious` * f + 2 vectors."""
 
     params = KrumParams
+    per_malicious: ClassVar[int] = 2
 
     @property
     def least(self) -> int:
-        return 2 * int(self._params.malicious) + 3
+        return self.per_malicious * int(self._params.malicious) + 3
 
     @property
     def bound(self) -> str:
-        return f"aggregator.malicious={self._params.malicious} needs more than 2f + 2 = {self.least - 1} clients"
+        need = f"more than {self.per_malicious}f + 2 = {self.least - 1} clients"
+        return f"aggregator.malicious={self._params.malicious} needs {need}"
+
+
+class Krum(FromNeighbours, LinearAggregator):
+    """the vector closest to its neighbours"""
 
     def selected(self, count: int) -> int:
         return 1
@@ -69,18 +76,10 @@ class MultiKrum(Krum):
         return int(self._params.selected or count - self._params.malicious)
 
 
-class Bulyan(Aggregator):
+class Bulyan(FromNeighbours):
     """per coordinate the mean of the values around the median, of vectors that Krum chose; clients count equally"""
 
-    params = KrumParams
-
-    @property
-    def least(self) -> int:
-        return 4 * int(self._params.malicious) + 3
-
-    @property
-    def bound(self) -> str:
-        return f"aggregator.malicious={self._params.malicious} needs more than 4f + 2 = {self.least - 1} clients"
+    per_malicious = 4
 
     def __call__(self, vectors: Sequence[Vec], weights: Sequence[float], scales: Sequence[float] | None = None) -> Vec:
         require(self, len(vectors))

@@ -173,6 +173,7 @@ class Record:
         failures: Sequence[Failure],
         aggregation: float = 0.0,  # seconds the server took
     ) -> None:
+        attack = attack_of(self.config)
         rows = [
             {
                 "id": a.client,
@@ -181,6 +182,7 @@ class Record:
                 "sent": a.sent,
                 "arrived": a.arrived,
                 "examples": a.uplink.examples,
+                **({"malicious": a.client in attack.malicious(a.step)} if self.config.attack != "none" else {}),
                 **a.uplink.metrics,
                 **self._measured({"local": self._local.pop(a.client, None)}),
                 "cost": {name: round(value, 6) for name, value in a.cost.items()},

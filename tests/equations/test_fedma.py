@@ -13,7 +13,7 @@ from fedsim.clients.training import load, weights_of
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.layout import Layout, Tensor
-from fedsim.strategies.fedma import Layer, aligned, layers_of
+from fedsim.strategies.matching import Layer, aligned, layers_of
 from fedsim.weights import Weights
 from tests.equations.halves import arrival, server, vec
 
