@@ -11,6 +11,7 @@ import pytest
 from fedsim import registry
 from fedsim.attacks import SUCCESS, attack_of, malicious_clients
 from fedsim.attacks.omniscient import supporters_quantile
+from fedsim.cli import main
 from fedsim.config import RunConfig, read
 from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError
@@ -219,6 +220,20 @@ def test_a_backdoor_is_measured_and_groups_are_reported_apart(small: Small, tmp_
     [setting] = group_by_setting([RunResult.load(tmp_path / "run")])
     assert setting.final_of(malicious=True).mean == pytest.approx((personal[0] + personal[5]) / 2)
     assert setting.attack_success().mean == pytest.approx(summary["metrics"][SUCCESS]["global"]["final"])
+
+
+def test_reports_show_the_success_rate(small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, figures = tmp_path / "run", tmp_path / "figures"
+    launch(small("attack=label-flip", "attack.clients=1", "rounds=1", f"out={run}"), "inline")
+    assert main(["report", str(run), "--plot", str(figures), "--csv", str(tmp_path / "table.csv")]) == 0
+    assert (figures / "attack-success.png").exists()
+    head, row = (tmp_path / "table.csv").read_text().splitlines()[:2]
+    cells = dict(zip(head.split(","), row.split(","), strict=True))
+    summary = read_summary(run)
+    assert float(cells["attack success"]) == pytest.approx(summary["metrics"][SUCCESS]["global"]["final"])
+    assert float(cells["malicious"]) == pytest.approx(summary["accuracy"]["personal"]["per_client"][1])
+    assert "honest" in capsys.readouterr().out
+    assert main(["report", str(run), "--metric", SUCCESS]) == 0
 
 
 def test_robust_aggregators_withstand_what_the_mean_does_not(small: Small, finished: Finished) -> None:

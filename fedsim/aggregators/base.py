@@ -1,4 +1,4 @@
-"""The contract of an aggregator, and what those that combine whole vectors have in common."""
+"""The contract of an aggregator. Clients import it too: nothing heavy here."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from fedsim.config import NoParams, RunConfig
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.similarity import Matrix, gram
-from fedsim.weights import Vec, weighted_sum
+from fedsim.weights import Vec
 
 Coefficients = NDArray[np.float64]
 
@@ -36,24 +35,6 @@ class Aggregator(ABC):
     def bound(self) -> str:
         """In words, with numbers, why it needs so many."""
         return ""
-
-
-class LinearAggregator(Aggregator):
-    """The result is a combination of the vectors whose coefficients follow from their inner products.
-
-    The products are one Gram matrix in float64, and all further work is on N x N numbers: no distance needs another pass
-    over the vectors.
-    """
-
-    def __call__(self, vectors: Sequence[Vec], weights: Sequence[float], scales: Sequence[float] | None = None) -> Vec:
-        require(self, len(vectors))
-        factors, shares = factors_of(scales, len(vectors)), shares_of(weights)
-        products = gram(vectors) * np.outer(factors, factors)
-        return weighted_sum(vectors, (self.coefficients(products, shares) * factors).tolist())
-
-    @abstractmethod
-    def coefficients(self, products: Matrix, shares: Coefficients) -> Coefficients:
-        """One coefficient for each vector, from the vectors' inner products and their shares, which sum to 1."""
 
 
 def factors_of(scales: Sequence[float] | None, count: int) -> Coefficients:

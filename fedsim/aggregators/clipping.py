@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.aggregators.base import Aggregator, Coefficients, LinearAggregator, factors_of, shares_of
+from fedsim.aggregators.base import Aggregator, Coefficients, factors_of, shares_of
 from fedsim.aggregators.geometric_median import to_combination
+from fedsim.aggregators.linear import LinearAggregator
 from fedsim.config import PositiveFloat, PositiveInt
 from fedsim.similarity import Matrix
 from fedsim.weights import Vec, weighted_sum

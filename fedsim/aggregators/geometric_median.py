@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.aggregators.base import Coefficients, LinearAggregator
+from fedsim.aggregators.base import Coefficients
+from fedsim.aggregators.linear import LinearAggregator
 from fedsim.config import PositiveFloat, PositiveInt
 from fedsim.similarity import Matrix
 

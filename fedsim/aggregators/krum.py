@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.aggregators.base import Aggregator, Coefficients, LinearAggregator, factors_of, require
+from fedsim.aggregators.base import Aggregator, Coefficients, factors_of, require
+from fedsim.aggregators.linear import LinearAggregator
 from fedsim.config import NonNegativeInt
 from fedsim.similarity import Matrix, distances_of, gram
 from fedsim.weights import Vec, blocks
