@@ -5,7 +5,7 @@ import numpy as np
 from fedsim.algorithm import Fit, Task
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.layout import Part
-from fedsim.payload import ClientState, Downlink
+from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.weights import Weights
 
 
@@ -18,6 +18,13 @@ class FedMAClient(LocalSGD):
         frozen, size = int(down.numbers.get("frozen", 0)), start.parameters.size
         later = Part(np.arange(size) >= frozen, np.ones(start.buffers.size, bool))
         return task.fit(start, rng, train=later if frozen else None)
+
+
+class WholeModel(FedMAClient):
+    """Sends its model instead of its update: the server keeps no copy of what each client started from."""
+
+    def uplink(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator, fit: Fit) -> Uplink:
+        return Uplink(task.examples, {"model": fit.weights}, metrics={"loss": fit.loss}, local=fit.weights)
 
 
 def own_initial(task: Task, rng: np.random.Generator) -> Weights:

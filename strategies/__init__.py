@@ -11,6 +11,7 @@ ALGORITHMS = {
     "fedbuff": "fedsim.strategies.fedbuff:FEDBUFF",
     "feddyn": "fedsim.strategies.feddyn:FEDDYN",
     "fedma": "fedsim.strategies.fedma:FEDMA",
+    "fedma-growth": "fedsim.strategies.fedma_growth:FEDMA_GROWTH",
     "fedma-layerwise": "fedsim.strategies.fedma_layerwise:FEDMA_LAYERWISE",
     "fedper": "fedsim.strategies.fedper:FEDPER",
     "fedproto": "fedsim.strategies.fedproto:FEDPROTO",

@@ -16,10 +16,9 @@ Client (5):  delta_k = LocalSGD(w; D_k) - w;   with start=own the first training
 A unit's bias moves with it; where a linear layer follows a convolution, each channel stands for a block of its inputs
 (`fedsim.strategies.matching`). Models with normalization, shortcuts or recurrent layers are refused by the name of
 the layer. matching=none is FedAvg. (4) is written with differences, which `aggregator` may combine otherwise.
-Deviations: no new units, so that all models keep their width (the paper's growth under a Beta-Bernoulli prior needs
-clients of different widths); all layers are matched in one server step (one after the other: `fedma-layerwise`);
-sample-weighted means instead of posterior means, also for the last layer. An own initial model is the common one with
-the values of every tensor shuffled.
+Deviations: no new units, so that all models keep their width (they grow in `fedma-growth`); all layers are matched in
+one server step (one after the other: `fedma-layerwise`); sample-weighted means instead of posterior means, also for
+the last layer. An own initial model is the common one with the values of every tensor shuffled.
 """
 
 from collections.abc import Sequence

@@ -41,6 +41,21 @@ class Layer:
         if self.bias is not None:
             model[self.bias] = rows[:, count]
 
+    def spread(self, model: Vec, inputs: Order, width: int) -> Vec:
+        """The rows with their inputs at these places among `width` of them, and zeros elsewhere."""
+        wide = np.zeros((self.shape[0], width, self.shape[2]), np.float32)
+        wide[:, inputs] = model[self.weight].reshape(self.shape)
+        flat = wide.reshape(self.shape[0], -1)
+        return flat if self.bias is None else np.column_stack([flat, model[self.bias]])
+
+    def gather(self, model: Vec, rows: Vec, inputs: Order, width: int) -> None:
+        """Writes rows with `width` inputs back into a model that has those at these places."""
+        count = width * self.shape[2]
+        weight = rows[:, :count].reshape(self.shape[0], width, self.shape[2])[:, inputs]
+        model[self.weight] = weight.reshape(-1)
+        if self.bias is not None:
+            model[self.bias] = rows[:, count]
+
 
 def layers_of(layout: Layout) -> list[Layer]:
     """The layers of a plain chain; raises ConfigError with the name of the first one that cannot be permuted."""

@@ -46,6 +46,7 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedbn": lambda s: symmetric(s.model - s.norm),
     "feddyn": lambda s: symmetric(s.model),
     "fedma": lambda s: symmetric(s.model),
+    "fedma-growth": lambda s: symmetric(s.model),
     "fedma-layerwise": lambda s: symmetric(s.model),
     "fedper": lambda s: symmetric(s.base),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
