@@ -259,8 +259,8 @@ def test_an_attack_that_never_begins_changes_nothing(small: Small, finished: Fin
 
 
 @pytest.mark.parametrize("name", ["label-flip", "alie", "noise"])
-def test_groups_of_clients_and_messages_are_attacked_alike(name: str, small: Small, finished: Finished) -> None:
-    """Clients that are trained at once, and clients that get Flower messages, as in a federation."""
+def test_messages_and_jobs_are_attacked_alike(name: str, small: Small, finished: Finished) -> None:
+    """Clients that get Flower messages, as in a federation, and clients that get jobs as they are."""
     from flwr.serverapp.strategy import Strategy
 
     from fedsim.engine.inline import InlineGrid
@@ -274,3 +274,12 @@ def test_groups_of_clients_and_messages_are_attacked_alike(name: str, small: Sma
     Strategy.start(strategy, grid, to_record(roll_call(grid, config).initial), num_rounds=2)
     sha256 = fingerprint(checkpoints.arrays_of([strategy.state, grid.client_states()]))
     assert sha256 == finished(config)["weights_sha256"]
+
+
+def test_clients_that_are_trained_at_once_are_attacked_alike(small: Small, finished: Finished) -> None:
+    keys = ["clients=64", "partition=iid", "attack=label-flip", "attack.ratio=0.5", "rounds=1"]
+    at_once, alone = (finished(small(*keys, f"vectorize={v}"), name=v)["metrics"] for v in ("auto", "off"))
+    for metric in ("loss", SUCCESS):
+        assert at_once[metric]["local"]["final"] == pytest.approx(alone[metric]["local"]["final"], abs=1e-5)
+    honest = finished(small(*keys[:2], "rounds=1"), name="honest")["metrics"]["loss"]["local"]["final"]
+    assert at_once["loss"]["local"]["final"] != pytest.approx(honest, abs=1e-2)

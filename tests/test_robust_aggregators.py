@@ -112,6 +112,10 @@ def test_scales_and_a_few_malicious_vectors(name: str) -> None:
     [
         (["aggregator=krum"], r"aggregator\.malicious=1 needs more than 2f \+ 2 = 4 clients, but clients=4 with parti"),
         (["aggregator=multi-krum", "clients=10", "participation=0.4"], r"2f \+ 2 = 4 clients.* are 4 per round"),
+        (
+            ["aggregator=trimmed-mean"],
+            r"aggregator\.trim=0\.2 leaves out nobody of fewer than 5 clients, but clients=4",
+        ),
         (["aggregator=bulyan", "clients=6"], r"aggregator\.malicious=1 needs more than 4f \+ 2 = 6 clients"),
         (["aggregator=multi-krum", "algorithm=fedamp", "clients=9"], r"fedamp does not average"),
     ],

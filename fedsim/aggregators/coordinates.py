@@ -3,13 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from fedsim.aggregators.base import Aggregator, factors_of, shares_of
+from fedsim.aggregators.base import Aggregator, factors_of, require, shares_of
 from fedsim.weights import Vec, blocks, weighted_sum
 
 
@@ -25,6 +26,7 @@ class CoordinateAggregator(Aggregator):
     """Works on blocks of coordinates, so that memory stays flat; clients count equally."""
 
     def __call__(self, vectors: Sequence[Vec], weights: Sequence[float], scales: Sequence[float] | None = None) -> Vec:
+        require(self, len(vectors))
         factors = factors_of(scales, len(vectors)).astype(np.float32)
         found = np.empty(vectors[0].size, np.float32)
         for block in blocks(found.size):
@@ -52,6 +54,14 @@ class TrimmedMean(CoordinateAggregator):
     """the mean of every coordinate without its smallest and largest values; clients count equally (Yin et al. 2018)"""
 
     params = TrimParams
+
+    @property
+    def least(self) -> int:
+        return ceil(1 / self._params.trim) if self._params.trim else 1
+
+    @property
+    def bound(self) -> str:
+        return f"aggregator.trim={self._params.trim:g} leaves out nobody of fewer than {self.least} clients"
 
     def combine(self, values: Vec) -> NDArray[Any]:
         cut = int(self._params.trim * len(values))
