@@ -97,7 +97,7 @@ class Setting:
 
     def final_of(self, malicious: bool) -> MeanStd:
         """The mean over the malicious, or over the honest clients at the end; None for runs without an attack."""
-        return MeanStd.of([_mean_of(run, run.malicious, malicious, self.metric.name) for run in self.runs])
+        return MeanStd.of([_mean_of(run, malicious, self.metric.name) for run in self.runs])
 
     def attack_success(self) -> MeanStd:
         """The success rate of the attack at the end: on the global model, else on the personal models."""
@@ -141,10 +141,12 @@ class Setting:
         return {key: value for key, value in found.items() if not np.isnan(value)}
 
 
-def _mean_of(run: RunResult, malicious: frozenset[int], wanted: bool, metric: str) -> float | None:
+def _mean_of(run: RunResult, malicious: bool, metric: str) -> float | None:
     series = run.series("personal", metric)
-    values = [v for c, v in zip(run.clients, series.values[-1], strict=True) if (c in malicious) is wanted and v == v]
-    return float(np.mean(values)) if malicious and values else None
+    group = np.array([(client in run.malicious) is malicious for client in run.clients])
+    final = series.values[-1][group] if run.malicious and len(series.rounds) else np.zeros(0)
+    known = final[~np.isnan(final)]
+    return float(known.mean()) if known.size else None
 
 
 def _success(run: RunResult) -> float | None:
