@@ -41,8 +41,8 @@ def _measure(name: str) -> list[tuple[float, float]]:
     with threadpool_limits(1, "blas"):  # threads of BLAS use processor time while they wait for each other
         return [
             (
-                _seconds(lambda: strategy.update(state, [arrival])),
-                _seconds(lambda: np.matmul(weights, state.models, out=spare)),
+                seconds(lambda: strategy.update(state, [arrival])),
+                seconds(lambda: np.matmul(weights, state.models, out=spare)),
             )
             for _ in range(TURNS)
         ]
@@ -63,7 +63,7 @@ def _server(name: str) -> tuple[Any, Any, Arrival]:
     return strategy, state, Arrival(0, 0, Uplink(1, {"model": model}), 0.0, 1.0)
 
 
-def _seconds(work: Any) -> float:
+def seconds(work: Any) -> float:
     start = time.process_time()
     work()
     return time.process_time() - start

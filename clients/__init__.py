@@ -5,6 +5,9 @@ MODELS = {
     "mlp": "fedsim.clients.models:MLP",
     "cnn": "fedsim.clients.models:CNN",
     "cnn-bn": "fedsim.clients.models:BatchNormCNN",
+    "fedavg-mlp": "fedsim.clients.models:MLP",
+    "fedavg-cnn": "fedsim.clients.models:FedAvgCNN",
+    "vgg11": "fedsim.clients.models:VGG11",
 }
 
 OBJECTIVES = {

@@ -3,6 +3,7 @@
 Each is built from the shape of a sample and the number of outputs (classes), and adapts to both.
 """
 
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -56,6 +57,9 @@ class MLP(HeadOnBase):
 class CNN(HeadOnBase):
     """Conv 5x5x20, pool, conv 5x5x50, pool, FC 512, FC classes; with padding for images under 16 pixels."""
 
+    channels = (20, 50)
+    same_size = False  # with padding, so that convolutions keep the size of any image
+
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
         convolutions = nn.Sequential(*self.convolutions(image_shape(shape, "cnn")))
@@ -65,14 +69,43 @@ class CNN(HeadOnBase):
         self.head = nn.Linear(512, classes)
 
     def convolutions(self, shape: Shape) -> list[nn.Module]:
-        padding = 2 if min(shape[1:]) < 16 else 0
+        padding = 2 if self.same_size or min(shape[1:]) < 16 else 0
         layers: list[nn.Module] = []
-        for before, after in ((shape[0], 20), (20, 50)):
+        for before, after in pairwise((shape[0], *self.channels)):
             layers += [nn.Conv2d(before, after, 5, padding=padding), *self.after_convolution(after), nn.MaxPool2d(2)]
         return [*layers, nn.Flatten()]
 
     def after_convolution(self, channels: int) -> list[nn.Module]:
         return [nn.ReLU()]
+
+
+class FedAvgCNN(CNN):
+    """McMahan's CNN: conv 5x5x32, pool, conv 5x5x64, pool, FC 512, FC classes; with padding."""
+
+    channels = (32, 64)
+    same_size = True
+
+
+class VGG11(HeadOnBase):
+    """The convolutions of VGG11 without BatchNorm, five of them followed by pooling, and one linear layer."""
+
+    channels = (64, 128, 256, 256, 512, 512, 512, 512)
+    pooled = (0, 1, 3, 5, 7)  # the convolutions that pooling follows
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        colors, height, width = image_shape(shape, "vgg11")
+        layers: list[nn.Module] = []
+        for number, (before, after) in enumerate(pairwise((colors, *self.channels))):
+            convolution = nn.Conv2d(before, after, 3, padding=1)
+            # without normalization, torch's usual initial weights are too small for so many layers
+            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+            layers += [convolution, nn.ReLU()]
+            if number in self.pooled:
+                layers.append(nn.MaxPool2d(2, ceil_mode=True))  # images may be smaller than 32 pixels
+                height, width = -(-height // 2), -(-width // 2)
+        self.base = nn.Sequential(*layers, nn.Flatten())
+        self.head = nn.Linear(self.channels[-1] * height * width, classes)
 
 
 class BatchNormCNN(CNN):

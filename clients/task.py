@@ -43,7 +43,10 @@ Predict = Any  # (trainer, inputs) -> output, see `payload.PersonalModel`
 class TorchTask:
     """One client's task. All tasks of a process share one network object, into which every call loads its weights."""
 
-    def __init__(self, config: RunConfig, data: ClientData, classes: int, client: int = 0) -> None:
+    def __init__(
+        self, config: RunConfig, data: ClientData, classes: int, client: int = 0, goal: tuple[Any, Any] | None = None
+    ) -> None:
+        """`goal`: inputs and the labels that an attacker wants for them."""
         torch.set_num_threads(config.threads)
         self._client = client  # its id, which chooses the samples that it holds out
         self.config, self.lr, self.batches_read = config, config.lr, 0
@@ -54,11 +57,13 @@ class TorchTask:
         self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
         self._network = self.network("model")
         self.layout = self._network.layout
-        self._samples: Mapping[str, Samples] = {
+        self._samples = {
             "train": Samples(data.x_train, data.y_train, self.device),
             "test": Samples(data.x_test, data.y_test, self.device),
         }
         self.labels = self._samples["train"].labels(classes)
+        if goal is not None:
+            self._samples["attack"] = Samples(*goal, self.device)
 
     @property
     def nbytes(self) -> int:
@@ -164,6 +169,10 @@ class TorchTask:
         load(module, start)
         samples = self.samples("train")
         return Trainer(module, samples, self.objective, self.config, self.lr, rng, train, self.batches_read)
+
+    def has(self, name: Dataset) -> bool:
+        """Whether it has data of this name."""
+        return name in self._samples
 
     def samples(self, name: Dataset) -> Samples:
         """The client's own data of this name; raises ConfigError if it has none."""

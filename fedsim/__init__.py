@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ServerStrategy,
         Task,
     )
+    from fedsim.attacks import Attack
     from fedsim.clients.local_sgd import LocalSGD
     from fedsim.clients.training import Batch, Trainer, one_step
     from fedsim.config import (
@@ -56,6 +57,7 @@ _HOMES = {
         "ServerStrategy",
         "Task",
     ),
+    "fedsim.attacks": ("Attack",),
     "fedsim.clients.local_sgd": ("LocalSGD",),
     "fedsim.clients.training": (
         "Batch",
@@ -109,6 +111,7 @@ __all__ = [
     "Aggregator",
     "Algorithm",
     "Arrival",
+    "Attack",
     "Batch",
     "ClassStatistics",
     "Client",

@@ -24,7 +24,7 @@ from fedsim.weights import Vec, Weights, weighted_mean
 
 P = TypeVar("P")
 S = TypeVar("S")
-Dataset = Literal["train", "test", "validation", "public"]
+Dataset = Literal["train", "test", "validation", "public", "attack"]
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,13 @@ class GlobalStrategy(ServerStrategy[P, GlobalState]):
         return self.server_optimizer(state.model.parameters, mean, state.moments, state.step + 1)
 
     def mean_buffers(self, state: GlobalState, arrivals: Sequence[Arrival], weights: Sequence[float]) -> Vec:
-        """The weighted mean of the arrivals' buffers: statistics are averaged, not stepped."""
-        if not state.model.buffers.size:
-            return state.model.buffers
-        return weighted_mean([a.uplink.weights["delta"].buffers for a in arrivals], weights)
+        """The weighted mean of the arrivals' buffers: statistics are averaged, not stepped. Other aggregators than the mean
+        combine their changes."""
+        before = state.model.buffers
+        found = [a.uplink.weights["delta"].buffers for a in arrivals]
+        if not before.size or self.config.aggregator == "mean":
+            return weighted_mean(found, weights) if before.size else before
+        return before + self.aggregate([after - before for after in found], weights)
 
     def advance(self, state: GlobalState, model: Weights) -> GlobalState:
         """`model` is the next global model; the present one is kept as long as a client trains from it."""

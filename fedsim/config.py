@@ -34,7 +34,7 @@ PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
 # Sections named by their kind; every other section is the name of an algorithm or of a filter.
-SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune")
+SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
@@ -87,6 +87,7 @@ class RunConfig:
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
     server_optimizer: str = AUTO  # what makes a step of that mean; auto: sgd, or the one of the algorithm
     finetune: str = AUTO  # auto | local | N: epochs for which clients tune the global model that they use; 0: none
+    attack: str = "none"  # what malicious clients do
     filters: str = ""  # what treats uplinks on clients and server, separated by commas
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
     device: str = "auto"  # auto | cpu | cuda | cuda:N
@@ -111,7 +112,7 @@ class RunConfig:
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        for kind in ("model", "aggregator"):
+        for kind in ("model", "aggregator", "attack"):
             registry.check(kind, getattr(self, kind))
         for name in self.filter_names:
             registry.check("filter", name)
@@ -145,7 +146,7 @@ class RunConfig:
         return [name.strip() for name in self.filters.split(",") if name.strip()]
 
     def part(self, section: str) -> Any:
-        """The chosen partition, straggler model, pace, aggregator or server optimizer."""
+        """What a section's key chose: a partition, a pace, an aggregator, ...; `auto`: what the algorithm was made for."""
         chosen = self._chosen(section)
         if chosen == AUTO:
             chosen = getattr(registry.find("algorithm", self.algorithm), section.replace("-", "_"))

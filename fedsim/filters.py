@@ -80,6 +80,11 @@ def check_filters(config: RunConfig, expects: Mapping[str, Spec]) -> None:
                 )
 
 
+def sent_roles(config: RunConfig, expects: Mapping[str, Spec]) -> dict[str, Role]:
+    """The roles that clients must know of what they send: those for filters and attacks, else none."""
+    return roles_of(expects) if config.filter_names or config.attack != "none" else {}
+
+
 def roles_of(expects: Mapping[str, Spec]) -> dict[str, Role]:
     return {name: spec.role for name, spec in expects.items()}
 

@@ -1,5 +1,5 @@
-"""Names -> algorithms, partitions, datasets, models, paces, straggler models, aggregators, server optimizers, filters,
-objectives.
+"""Names -> algorithms, partitions, datasets, models, paces, straggler models, aggregators, server optimizers, attacks,
+filters, objectives.
 
 The built-in tables live next to what they list (`strategies.ALGORITHMS`, ...) as `name: "module:attribute"`, so a name
 costs no import until it is used. A third party adds names through the entry point group of the kind, for example
@@ -39,6 +39,7 @@ KINDS: Mapping[str, Kind] = {
     "stragglers": Kind("stragglers", "fedsim.server.stragglers:STRAGGLERS"),
     "aggregator": Kind("aggregators", "fedsim.aggregators:AGGREGATORS"),
     "server-optimizer": Kind("server-optimizers", "fedsim.server_optimizers:SERVER_OPTIMIZERS"),
+    "attack": Kind("attacks", "fedsim.attacks:ATTACKS"),
     "filter": Kind("filters", "fedsim.filters:FILTERS"),
     "objective": Kind("objectives", "fedsim.clients:OBJECTIVES"),
 }

@@ -55,7 +55,11 @@ def squared_distances(rows: Rows) -> Matrix:
     Products are computed relative to the first row: models with a common start are close to each other and far from
     zero, and differences of large products would lose the digits in which they differ.
     """
-    products = gram(rows, origin=rows[0])
+    return distances_of(gram(rows, origin=rows[0]))
+
+
+def distances_of(products: Matrix) -> Matrix:
+    """The squared distances of all pairs, from their Gram matrix."""
     norms = np.diagonal(products)
     distances = np.maximum(norms[:, None] + norms[None, :] - 2 * products, 0)
     np.fill_diagonal(distances, 0)

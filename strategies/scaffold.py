@@ -32,7 +32,7 @@ from fedsim.config import PositiveFloat, RunConfig
 from fedsim.errors import ConfigError
 from fedsim.payload import Arrival, Downlink, Spec
 from fedsim.server.fleet import Fleet
-from fedsim.weights import Vec, Weights, weighted_sum
+from fedsim.weights import Vec, Weights
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,12 @@ class Scaffold(GlobalStrategy[Params]):
         equal, count = [1.0] * len(arrivals), len(self.fleet)
         deltas = [a.uplink.weights["delta"].parameters for a in arrivals]
         after = self.stepped(state, self.aggregate(deltas, equal, [self.params.eta] * len(arrivals)))  # (3)
-        control = state.control + weighted_sum(
-            [a.uplink.arrays["control"] for a in arrivals], [1 / count for _ in equal]
+        share = len(arrivals) / count  # (4), whose mean may be a robust one
+        control = state.control + self.aggregate(
+            [a.uplink.arrays["control"] for a in arrivals], equal, [share] * len(equal)
         )
         model = Weights(after, self.mean_buffers(state, arrivals, equal))
-        return State(**vars(self.advance(state, model)), control=control)  # (4)
+        return State(**vars(self.advance(state, model)), control=control)
 
     def expects(self) -> Mapping[str, Spec]:
         return {**super().expects(), "control": Spec((self.fleet.layout.size,))}

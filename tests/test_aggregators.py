@@ -62,5 +62,7 @@ def test_algorithms_that_average_use_the_runs_aggregator(name: str, small: Small
 
 
 def test_an_unknown_aggregator_is_refused(small: Small) -> None:
-    with pytest.raises(ConfigError, match=r"unknown aggregator 'mode'.*Choices: mean, median"):
+    with pytest.raises(
+        ConfigError, match=r"unknown aggregator 'mode'.*Choices: bulyan, centered-clip, krum, mean, median, "
+    ):
         small("aggregator=mode")

@@ -103,7 +103,7 @@ def test_the_last_stage_is_the_head_if_none_is_called_so() -> None:
 def test_unknown_parts_and_heads_that_are_not_linear_are_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"part of the model 'neck'\. .*Choices: all, base, base\.0, base\.1, base\.2, batch-norm, head, norm",
+        match=r"part of the model 'neck'\. .*Choices: all, base, base\.0, base\.1, base\.2, batch-norm, buffers, head, norm",
     ):
         NORMED.part("neck")
     assert NORMED.features == 1

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsim.client.jobs import ClientJob, Stopwatch, behaviour_of, data_of, sleep_delay, task_of
+from fedsim.client.jobs import ClientJob, Stopwatch, behaviour_of, data_of, poisons_data, sleep_delay, task_of
 from fedsim.client.state_store import StateStore
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError, FedsimError
@@ -87,7 +87,7 @@ def _client_job(message: Message, context: Context) -> tuple[ClientJob, StateSto
     watch, job, config = Stopwatch(), wire.unpack_job(message), _config(context)
     if job.client != _client_id(context):
         raise ConfigError(f"a job for client {job.client} reached client {_client_id(context)}")
-    task, warm = task_of(config, job.client, wire.classes_of(message))
+    task, warm = task_of(config, job.client, wire.classes_of(message), poisons_data(config, job))
     store = _store(message, context, job.client)
     state = wire.read_state(context.state) if store is None else store.read(job if job.train else None)
     return ClientJob(job, config, task, behaviour_of(config), state, warm, wire.roles_of(message), watch), store

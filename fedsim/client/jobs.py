@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsim import registry
 from fedsim.algorithm import Algorithm, ClientBehaviour
+from fedsim.attacks import SUCCESS, Attack, attack_of
 from fedsim.client.groups import Result, averaged
 from fedsim.client.state_store import StateStore
 from fedsim.config import FineTuning, RunConfig, lr_at
@@ -35,6 +36,7 @@ from fedsim.rng import stream
 from fedsim.weights import Weights
 
 log = logging.getLogger(__name__)
+GOAL = "attack"  # the samples on which the success of an attack is measured
 READ = "batches-read"  # in the client's state: where batches in order continue
 MEMORY_SECONDS = 0.2  # between two readings of the process's peak memory, which cost as much as a small job
 
@@ -88,7 +90,7 @@ def _run_at_once(orders: Sequence[Order], config: RunConfig, states: Sequence[Cl
 
 def _client_job(order: Order, config: RunConfig, state: ClientState) -> "ClientJob":
     own = ClientState(dict(state.weights), dict(state.arrays), dict(state.numbers))
-    task, warm = task_of(config, order.job.client, order.classes)
+    task, warm = task_of(config, order.job.client, order.classes, poisoned=poisons_data(config, order.job))
     return ClientJob(order.job, config, task, behaviour_of(config), own, warm, order.roles)
 
 
@@ -216,7 +218,9 @@ class ClientJob:
             self.state.numbers[READ] = self.task.batches_read
 
     def filtered(self, uplink: Uplink) -> Uplink:
-        """What the run's filters let out."""
+        """What the run's filters let out of what the client, if it is malicious, made of its uplink."""
+        if (attack := attack_in(self.config, self.job)) is not None:
+            uplink = attack.on_client(uplink, self.roles, self.job.down, self.rng("attack"))
         for name, each in zip(self.config.filter_names, _filters(self.config), strict=True):
             uplink = each.on_client(uplink, self.roles, self.rng(f"filter-{name}"))
         return uplink
@@ -235,7 +239,10 @@ class ClientJob:
     def evaluate(self, model: Weights | PersonalModel) -> Metrics | None:
         weights, predict = (model.weights, model.predict) if isinstance(model, PersonalModel) else (model, None)
         metrics: Metrics | None = self.task.evaluate(weights, predict=predict)
-        return metrics
+        if metrics is None or not self.task.has(GOAL):
+            return metrics
+        wanted = self.task.evaluate(weights, GOAL, predict)
+        return {**metrics, SUCCESS: wanted["accuracy"]} if wanted else metrics
 
     def keep(self, store: StateStore, run: str, classes: int, metrics: Metrics | None) -> None:
         """Stores the model that was evaluated as the personal one."""
@@ -283,21 +290,23 @@ def _peak_memory(task: Any) -> dict[str, float]:
 
 
 class TaskCache:
-    """Tasks by (configuration, client, classes), the least recently used ones dropped beyond a number of bytes."""
+    """Tasks by (configuration, client, classes, poisoned), the least recently used ones dropped beyond a number of bytes."""
 
     def __init__(self) -> None:
-        self._tasks: OrderedDict[tuple[RunConfig, int, int], Any] = OrderedDict()
+        self._tasks: OrderedDict[tuple[RunConfig, int, int, bool], Any] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: tuple[RunConfig, int, int]) -> tuple[Any, bool]:
+    def get(self, key: tuple[RunConfig, int, int, bool]) -> tuple[Any, bool]:
         """The task, and whether it was there already."""
         if key in self._tasks:
             self._tasks.move_to_end(key)
             return self._tasks[key], True
         from fedsim.clients.task import TorchTask  # torch is loaded by jobs, not by the roll call
 
-        config, client, classes = key
-        task = TorchTask(config, data_of(config, client), classes, client)
+        config, client, classes, poisoned = key
+        data, attack = data_of(config, client), attack_of(config)
+        goal = attack.goal(data) if attack.has_goal else None
+        task = TorchTask(config, attack.poisoned(data, client) if poisoned else data, classes, client, goal)
         self._tasks[key] = task
         self._bytes += task.nbytes
         while self._bytes > cache_bytes() and len(self._tasks) > 1:
@@ -318,9 +327,20 @@ def cache_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
 
 
-def task_of(config: RunConfig, client: int, classes: int) -> tuple[Any, bool]:
-    """A client's task, and whether its data was in memory already."""
-    return _cache.get((config, client, classes))
+def task_of(config: RunConfig, client: int, classes: int, poisoned: bool = False) -> tuple[Any, bool]:
+    """A client's task, and whether its data was in memory already. `poisoned`: with the training data of an attacker."""
+    return _cache.get((config, client, classes, poisoned))
+
+
+def attack_in(config: RunConfig, job: Job) -> Attack | None:
+    """The attack that this job is part of, if its client is malicious."""
+    attack = attack_of(config)
+    return attack if job.train and job.client in attack.malicious(job.step) else None
+
+
+def poisons_data(config: RunConfig, job: Job) -> bool:
+    """Whether the client trains on poisoned data in this job."""
+    return (attack := attack_in(config, job)) is not None and attack.poisons_data
 
 
 def data_of(config: RunConfig, client: int) -> Any:

@@ -95,6 +95,7 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
 
 
 def _write_figures(found: "RunCollection", folder: Path) -> None:
+    from fedsim.attacks import SUCCESS
     from fedsim.report.distribution import distribution_figure
     from fedsim.report.figures import metric_figure, timeline_figure
     from fedsim.report.matrix_figure import matrix_figure
@@ -105,6 +106,8 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     measured = [each for each in found.settings if each.runs]
     metric_figure(found.runs, folder / f"{name}.png", name)
     metric_figure(found.runs, folder / f"{name}-over-time.png", name, over="times")
+    if any(SUCCESS in run.metrics for run in found.runs) and name != SUCCESS:
+        metric_figure([run for run in found.runs if SUCCESS in run.metrics], folder / f"{SUCCESS}.png", SUCCESS)
     if len(measured) > 1:
         distribution_figure(measured, folder / f"{name}-distribution.png")
     firsts = [each.runs[0] for each in measured][:DRAWN]

@@ -9,8 +9,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedsim.algorithm import ServerStrategy
+from fedsim.attacks import attack_of
 from fedsim.errors import FedsimError
-from fedsim.filters import check_filters, filtered_on_server, filters_of, roles_of
+from fedsim.filters import check_filters, filtered_on_server, filters_of, roles_of, sent_roles
 from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
 from fedsim.results.curves import Curve
 from fedsim.results.record import Record
@@ -67,6 +68,7 @@ class FlowerStrategy(Strategy):
             fleet = roll_call(grid, self.config)
             self.server.attach(fleet)
             check_filters(self.config, self.server.expects())
+            attack_of(self.config).check(fleet, self.server.expects())
             self.state = self.server.init(from_record(arrays), fleet)
         step, fleet = server_round - 1, self.server.fleet
         moment = Situation(step, step, step, fleet.idle(), 0, 0, 0, 0, None, due=False)
@@ -86,7 +88,8 @@ class FlowerStrategy(Strategy):
         ]
         if not arrivals:
             raise FedsimError(f"round {server_round} got no result from any client")
-        self.state = self.server.update(self.state, arrivals)
+        attacked = attack_of(self.config).on_server(arrivals, roles_of(self.server.expects()))
+        self.state = self.server.update(self.state, attacked)
         local = Curve().add(server_round, _column(answers, "local"))
         return self._global_record(), None if local is None else MetricRecord({"local": local})
 
@@ -114,7 +117,7 @@ class FlowerStrategy(Strategy):
 
     def _orders(self, jobs: Sequence[Job]) -> list[Message]:
         encoder, fleet, ttl = wire.Encoder(), self.server.fleet, self.config.timeout
-        roles = roles_of(self.server.expects()) if self._filters else None
+        roles = sent_roles(self.config, self.server.expects())
         messages = [
             wire.pack_job(job, fleet[job.client].node, self._run, fleet.classes, ttl, encoder, roles=roles)
             for job in jobs

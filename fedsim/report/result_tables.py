@@ -81,6 +81,12 @@ def result_table(settings: Sequence[Setting], target: float | None = None) -> Re
     columns = [Column("seeds", [each.seeds for each in settings]), values("best", lambda each: each.best())]
     columns += [*_published(settings, "personal"), values("final", lambda each: each.final())]
     columns += [values("worst 10 %", lambda each: each.worst())]
+    if any(run.malicious for each in settings for run in each.runs):
+        columns += [values("honest", lambda each: each.final_of(malicious=False))]
+        columns += [values("malicious", lambda each: each.final_of(malicious=True))]
+        success = [each.attack_success() for each in settings]
+        if any(number.count for number in success):
+            columns += [Column("attack success", success, ACCURACY.format, ACCURACY.scale, "min")]
     for kind in ("local", "global"):
         if published := _published(settings, kind):
             columns += [values(f"{kind} best", partial(Setting.best, kind=kind)), *published]

@@ -119,6 +119,11 @@ class RunResult:
         return [client["id"] for client in self.manifest["clients"]]
 
     @cached_property
+    def malicious(self) -> frozenset[int]:
+        """The clients that attacked at least once."""
+        return frozenset(self.manifest.get("malicious", ()))
+
+    @cached_property
     def steps(self) -> Values:
         """The times of the server steps."""
         return np.array([event["time"] for event in self.events if event["kind"] == "step"], np.float64)

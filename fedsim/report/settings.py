@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.attacks import SUCCESS
 from fedsim.report.runs import Costs, RunResult, Series, choose_metric
 from fedsim.results.metric import ACCURACY, Metric, Values
 from fedsim.sweep.manifest import PlannedRun
@@ -94,6 +95,14 @@ class Setting:
         """The worst tenth of the clients at the end."""
         return self.over_seeds(worst_clients)
 
+    def final_of(self, malicious: bool) -> MeanStd:
+        """The mean over the malicious, or over the honest clients at the end; None for runs without an attack."""
+        return MeanStd.of([_mean_of(run, malicious, self.metric.name) for run in self.runs])
+
+    def attack_success(self) -> MeanStd:
+        """The success rate of the attack at the end: on the global model, else on the personal models."""
+        return MeanStd.of([_success(run) for run in self.runs])
+
     def curve(self, kind: str = "personal", over: str = "rounds") -> "Band | None":
         """The mean over seeds, for the rounds that all of them reached, over `rounds` or `times`."""
         series = self.series(kind)
@@ -130,6 +139,19 @@ class Setting:
                 best = series.values[series.best_index]
                 found |= {(int(run.config["seed"]), c): float(v) for c, v in zip(run.clients, best, strict=True)}
         return {key: value for key, value in found.items() if not np.isnan(value)}
+
+
+def _mean_of(run: RunResult, malicious: bool, metric: str) -> float | None:
+    series = run.series("personal", metric)
+    group = np.array([(client in run.malicious) is malicious for client in run.clients])
+    final = series.values[-1][group] if run.malicious and len(series.rounds) else np.zeros(0)
+    known = final[~np.isnan(final)]
+    return float(known.mean()) if known.size else None
+
+
+def _success(run: RunResult) -> float | None:
+    found = (run.series(kind, SUCCESS) for kind in ("global", "personal"))
+    return next((float(series.mean[-1]) for series in found if len(series.rounds)), None)
 
 
 @dataclass(frozen=True)

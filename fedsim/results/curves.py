@@ -1,6 +1,6 @@
 """The metrics of a run over its rounds, per client, and what a summary says of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,15 @@ class Curve:
             return None
         self.latest |= values
         self.rounds |= dict.fromkeys(values, number)
-        scale = {c: weights[c] if weights else 1.0 for c in sorted(self.latest)}
-        mean = sum(scale[c] * self.latest[c] for c in scale) / sum(scale.values())
-        self.points.append((number, mean))
+        mean = self.mean(self.latest, weights)
+        if mean is not None:
+            self.points.append((number, mean))
         return mean
+
+    def mean(self, clients: Iterable[int], weights: Mapping[int, float] | None = None) -> float | None:
+        """The mean of the latest numbers of these clients, as far as they have one."""
+        scale = {c: weights[c] if weights else 1.0 for c in sorted(clients) if c in self.latest}
+        return sum(scale[c] * self.latest[c] for c in scale) / sum(scale.values()) if scale else None
 
     def summary(self, clients: Sequence[int]) -> dict[str, Any]:
         if not self.points:

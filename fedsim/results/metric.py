@@ -12,8 +12,8 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Metric:
-    """`direction` is "max" if higher values are better, "min" if lower ones are. Accuracies are fractions that tables
-    print in percent; every other metric is printed as it is."""
+    """`direction` is "max" if higher values are better, "min" if lower ones are. Accuracies and success rates are fractions
+    that tables print in percent; every other metric is printed as it is."""
 
     name: str
     direction: Literal["max", "min"] = "max"
@@ -24,7 +24,7 @@ class Metric:
 
     @property
     def percent(self) -> bool:
-        return self.name.endswith("accuracy")
+        return self.name.endswith(("accuracy", "attack-success"))
 
     @property
     def scale(self) -> float:

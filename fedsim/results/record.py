@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim import peak_memory, registry
+from fedsim.attacks import attack_of, malicious_clients
 from fedsim.config import RunConfig, Scalar
 from fedsim.errors import ConfigError
 from fedsim.files import write_json, write_npz, write_text
@@ -101,9 +102,9 @@ class Record:
         self.matrices = Matrices(folder)
 
     def _set_objective(self, name: str) -> None:
-        """Empty curves for every metric of the objective; the first metric is the main one."""
+        """Empty curves for every metric of the objective and of the attack; the first metric is the main one."""
         self.objective = name
-        self.metrics: Mapping[str, str] = registry.find("objective", name).metrics
+        self.metrics: Mapping[str, str] = {**registry.find("objective", name).metrics, **attack_of(self.config).metrics}
         self.all_curves = {metric: {k: Curve(way) for k in KINDS} for metric, way in self.metrics.items()}
         self.curves = next(iter(self.all_curves.values()))
 
@@ -172,6 +173,7 @@ class Record:
         failures: Sequence[Failure],
         aggregation: float = 0.0,  # seconds the server took
     ) -> None:
+        attack = attack_of(self.config)
         rows = [
             {
                 "id": a.client,
@@ -180,6 +182,7 @@ class Record:
                 "sent": a.sent,
                 "arrived": a.arrived,
                 "examples": a.uplink.examples,
+                **({"malicious": a.client in attack.malicious(a.step)} if self.config.attack != "none" else {}),
                 **a.uplink.metrics,
                 **self._measured({"local": self._local.pop(a.client, None)}),
                 "cost": {name: round(value, 6) for name, value in a.cost.items()},
@@ -239,7 +242,23 @@ class Record:
             "bytes_down": self.bytes_down,
             "weights_sha256": sha256,
             "failures": self.failures,
+            **({"groups": self._groups()} if self.config.attack != "none" else {}),
         }
+
+    def _groups(self) -> dict[str, Any]:
+        """Honest clients and those that attacked at least once: their ids, and the means of their latest metrics."""
+        malicious = malicious_clients(self.config)
+        honest = [c.id for c in self.fleet.clients if c.id not in malicious]
+        tests = {c.id: float(c.test) for c in self.fleet.clients}
+
+        def means(clients: Sequence[int]) -> dict[str, dict[str, float | None]]:
+            return {
+                metric: {kind: curves[kind].mean(clients, tests if kind == "global" else None) for kind in KINDS}
+                for metric, curves in self.all_curves.items()
+            }
+
+        groups = {"honest": honest, "malicious": malicious}
+        return {name: {"clients": clients, "metrics": means(clients)} for name, clients in groups.items()}
 
     def _summaries(self, metric: str, clients: Sequence[int]) -> dict[str, Any]:
         curves = self.all_curves.get(metric, {kind: Curve() for kind in KINDS})
@@ -310,6 +329,7 @@ class Record:
             "packages": _versions("flwr", "ray", "torch", "numpy"),
             "written": datetime.now().isoformat(timespec="seconds"),
             "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
+            **({"malicious": malicious_clients(self.config)} if self.config.attack != "none" else {}),
         }
         write_json(self.folder / MANIFEST, manifest)
 

@@ -9,7 +9,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedsim import registry
+from fedsim.aggregators import aggregator_of
 from fedsim.algorithm import Algorithm, ServerStrategy
+from fedsim.attacks import attack_of
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError
 from fedsim.flower.object_pull import retry_sooner
@@ -40,6 +42,8 @@ def build(config: RunConfig) -> FlowerStrategy:
     if server.no_finetune and config.params("finetune").length != 0:
         why = f"{algorithm.name} cannot be fine-tuned by its clients: {server.no_finetune}"
         _refuse(f"finetune={config.finetune}", why, lambda other: not other.no_finetune)
+    aggregator_of(config)  # refused here if a round has too few clients for it
+    attack_of(config)
     return FlowerStrategy(server(config.params(config.algorithm), config))
 
 

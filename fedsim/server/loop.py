@@ -11,8 +11,10 @@ from math import inf
 from typing import Any, Generic, TypeVar
 
 from fedsim.algorithm import ServerStrategy
+from fedsim.attacks import attack_of
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
+from fedsim.filters import roles_of
 from fedsim.payload import Arrival, Downlink, Failure, Job, server_made_personal
 from fedsim.results.record import Record
 from fedsim.server.clock import Clock, Event
@@ -59,7 +61,7 @@ class Loop(Generic[S]):
         while step < self.config.rounds:
             arrivals = self._collect_arrivals(state, step)
             began = time.perf_counter()
-            state = self.server.update(state, arrivals)
+            state = self.server.update(state, self._attacked(arrivals))
             if state is None:
                 raise FedsimError(f"{self.config.algorithm}: update returned None instead of the next state")
             step += 1
@@ -106,6 +108,11 @@ class Loop(Generic[S]):
         if self._evaluates(step):
             self.record.evaluated(step)
         return buffer
+
+    def _attacked(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """The arrivals as the update receives them: an omniscient attacker replaces those of malicious clients."""
+        attack = attack_of(self.config)
+        return attack.on_server(arrivals, roles_of(self.server.expects())) if self.config.attack != "none" else arrivals
 
     def _situation(self, step: int, began: float, cohort: int, buffer: Sequence[Arrival]) -> Situation:
         fleet, clock = self.fleet, self.clock

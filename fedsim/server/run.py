@@ -7,9 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.serverapp import Grid
 
 from fedsim.algorithm import ServerStrategy
+from fedsim.attacks import attack_of
 from fedsim.client.groups import at_once
 from fedsim.config import RunConfig
-from fedsim.filters import check_filters, filters_of
+from fedsim.filters import check_filters, filters_of, sent_roles
 from fedsim.payload import ClientState
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.checkpoint import Checkpoint
@@ -48,7 +49,7 @@ def pace_and_stragglers(config: RunConfig) -> tuple[Pace, Stragglers]:
 def _averages_groups(strategy: ServerStrategy[Any, Any], config: RunConfig) -> bool:
     """Whether groups of results may be averaged where they are made: they all go into the same update, and neither a
     filter nor the aggregator must see them one by one."""
-    plain = config.aggregator == "mean" and not config.filter_names
+    plain = config.aggregator == "mean" and config.attack == "none" and not config.filter_names
     together = config.clock == "virtual" and config.stragglers == "none" and config.part("pace") is Synchronous
     return strategy.takes_means and plain and together
 
@@ -61,6 +62,7 @@ def run(
     fleet = roll_call(grid, config)
     strategy.attach(fleet)
     check_filters(config, strategy.expects())
+    attack_of(config).check(fleet, strategy.expects())
     state = strategy.init(fleet.initial if initial is None else initial, fleet)
     here = Checkpoint(0, 0.0, 0, 0, state, {}, {}, [])
     if config.resume and record.folder is not None:
@@ -80,6 +82,7 @@ def run(
     else:
         messenger = Messenger(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
     messenger.expects, messenger.filters = strategy.expects(), filters_of(config)
+    messenger.roles = sent_roles(config, strategy.expects())
     messenger.on_communication = lambda seconds: record.spent(communication=seconds)
     record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(messenger, here.now) if wall else VirtualClock(messenger, here.now, here.pending)

@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 from fedsim.client.groups import group_size
 from fedsim.client.jobs import Order
 from fedsim.errors import WireError
-from fedsim.filters import Filter, filtered_on_server, roles_of
-from fedsim.payload import Answer, Failure, Job, RunIdentity, Spec
+from fedsim.filters import Filter, filtered_on_server
+from fedsim.payload import Answer, Failure, Job, Role, RunIdentity, Spec
 from fedsim.transport import wire
 
 
@@ -42,14 +42,14 @@ class DirectMessenger:
         self._at_once, self._averages = 1 if sleeps else at_once, averages
         self.expects: Mapping[str, Spec] = {}
         self.filters: Sequence[Filter] = ()
+        self.roles: Mapping[str, Role] = {}  # that clients are told, see `filters.sent_roles`
         self.on_poll: Callable[[], bool] = lambda: False  # as of `Messenger`; never called: these grids can wait
         self.on_communication: Callable[[float], None] = lambda seconds: None  # told the seconds of sending
 
     def send(self, jobs: Sequence[Job]) -> list[Failure]:
         """Sends jobs; none is refused."""
         began = time.perf_counter()
-        roles = roles_of(self.expects) if self.filters else {}
-        orders = [Order(job, self._classes, roles, self._sleeps, self._at_once, self._averages) for job in jobs]
+        orders = [Order(job, self._classes, self.roles, self._sleeps, self._at_once, self._averages) for job in jobs]
         train, evaluate = ([o for o in orders if o.job.train is kind] for kind in (True, False))
         size = group_size(len(train), self._at_once, self._averages)
         groups = [train[start : start + size] for start in range(0, len(train), size)]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from flwr.serverapp import Grid
 
-from fedsim.filters import Filter, filtered_on_server, roles_of
-from fedsim.payload import Answer, Failure, Job, RunIdentity, Spec
+from fedsim.filters import Filter, filtered_on_server
+from fedsim.payload import Answer, Failure, Job, Role, RunIdentity, Spec
 from fedsim.transport import wire
 from fedsim.transport.grid import await_replies, push, time_limit
 
@@ -44,6 +44,7 @@ class Messenger:
         self._failures: list[Failure] = []  # to be returned by the next `receive`
         self.expects: Mapping[str, Spec] = {}
         self.filters: Sequence[Filter] = ()
+        self.roles: Mapping[str, Role] = {}  # that clients are told, see `filters.sent_roles`
         # Whether a client can repeat a job exactly, because it keeps the state that it had before.
         self.repeats: Callable[[int], bool] = lambda client: False
         # Called while waiting; True: `receive` has something to return.
@@ -54,10 +55,16 @@ class Messenger:
     def send(self, jobs: Sequence[Job], deadline: float | None = None) -> list[Failure]:
         """Sends jobs; returns a failure for each that the grid refused. `deadline`: instead of the full time limit."""
         began, encoder = time.perf_counter(), wire.Encoder()
-        roles = roles_of(self.expects) if self.filters else None
         messages = [
             wire.pack_job(
-                job, self._node_of(job.client), self.run, self._classes, self._timeout, encoder, self._injects, roles
+                job,
+                self._node_of(job.client),
+                self.run,
+                self._classes,
+                self._timeout,
+                encoder,
+                self._injects,
+                self.roles,
             )
             for job in jobs
         ]

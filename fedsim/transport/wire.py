@@ -8,7 +8,7 @@ record, their buffers, if there are any, under the same name in another.
 import re
 from collections.abc import Mapping
 from io import BytesIO
-from math import prod
+from math import isfinite, prod
 from typing import Any, cast
 
 import numpy as np
@@ -237,6 +237,8 @@ def check_uplink(uplink: Uplink, expects: Mapping[str, Spec]) -> None:
     _check_payload(uplink.weights, uplink.arrays, expects)
     if uplink.examples < 1:
         raise WireError(f"it claims {uplink.examples} examples")
+    if wrong := [name for name, value in uplink.numbers.items() if isinstance(value, float) and not isfinite(value)]:
+        raise WireError(f"{wrong[0]!r} is {uplink.numbers[wrong[0]]}")
 
 
 def _check_payload(

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedsim.clients.models import CNN, MLP, MLR
+from fedsim import registry
+from fedsim.clients.models import CNN, MLP, MLR, VGG11, FedAvgCNN
 from fedsim.clients.task import layout_of
 
 
@@ -12,11 +13,14 @@ def count(model: torch.nn.Module) -> int:
 def test_parameter_counts_of_the_papers() -> None:
     assert count(MLP((1, 28, 28), 10)) == 199_210  # McMahan's 2NN
     assert count(MLR((1, 28, 28), 10)) == 7_850
+    assert count(FedAvgCNN((1, 28, 28), 10)) == 1_663_370  # 832 + 51,264 + 7x7x64x512+512 + 5,130
+    assert count(VGG11((3, 32, 32), 10)) == 9_220_480 + 5_130  # the convolutions and one linear layer
+    assert registry.find("model", "fedavg-mlp") is MLP
     # 5x5x1x20+20, 5x5x20x50+50, 4x4x50x512+512, 512x10+10
     assert count(CNN((1, 28, 28), 10)) == 520 + 25_050 + 410_112 + 5_130
 
 
-@pytest.mark.parametrize("model", [MLR, MLP, CNN])
+@pytest.mark.parametrize("model", [MLR, MLP, CNN, FedAvgCNN, VGG11])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 96, 96)])
 def test_every_model_takes_every_dataset(model: type[torch.nn.Module], shape: tuple[int, int, int]) -> None:
     net = model(shape, 7)

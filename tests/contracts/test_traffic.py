@@ -54,6 +54,10 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedmtl": lambda s: Traffic(s.model, 0, s.model),
     "fedcp": lambda s: symmetric(s.model + 2 * s.features**2 + 6 * s.features),
     "fedgc": lambda s: symmetric(s.base + CLASSES * s.features),  # every client holds every class
+    "feddyn": lambda s: symmetric(s.model),
+    "fedma": lambda s: symmetric(s.model),
+    "fedma-growth": lambda s: symmetric(s.model),
+    "fedma-layerwise": lambda s: symmetric(s.model),
     "fedper": lambda s: symmetric(s.base),
     "fedphp": lambda s: symmetric(s.model),
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),

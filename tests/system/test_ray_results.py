@@ -43,6 +43,15 @@ def test_personal_models_on_the_server_are_bitwise_equal(name: str, small: Small
     assert reproducible_events(on_ray) == reproducible_events(inline)
 
 
+def test_attacks_and_robust_aggregators_are_bitwise_equal(small: Small, tmp_path: Path) -> None:
+    keys = ["attack=backdoor", "attack.ratio=0.2", "attack.redraw=true", "aggregator=multi-krum", "clients=6"]
+    config = small(*keys, "workers=2")
+    inline, on_ray = run(config, tmp_path / "inline", "inline"), run(config, tmp_path / "ray", "ray")
+    assert read_summary(on_ray)["weights_sha256"] == read_summary(inline)["weights_sha256"]
+    assert read_summary(on_ray)["metrics"] == read_summary(inline)["metrics"]
+    assert read_summary(on_ray)["groups"] == read_summary(inline)["groups"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_virtual_time_has_the_same_order(workers: int, small: Small, tmp_path: Path) -> None:
     keys = ["algorithm=fedbuff", "pace=buffered", "pace.k=2", "stragglers=speed", "stragglers.dropout=0.1", "rounds=8"]
