@@ -32,6 +32,7 @@ ALGORITHMS = {
     "lg-fedavg": "fedsim.strategies.lg_fedavg:LG_FEDAVG",
     "lga": "fedsim.strategies.lga:LGA",
     "local": "fedsim.strategies.local:LOCAL",
+    "moon": "fedsim.strategies.moon:MOON",
     "per-fedavg": "fedsim.strategies.per_fedavg:PER_FEDAVG",
     "pfedhn": "fedsim.strategies.pfedhn:PFEDHN",
     "pfedme": "fedsim.strategies.pfedme:PFEDME",
