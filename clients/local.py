@@ -12,9 +12,14 @@ class LocalOnly(ClientBehaviour[NoParams]):
     """Continues with the model of its last job."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
-        fit = task.fit(self.personalize(task, down, state, rng), rng)
+        fit = task.fit(own_model(task, state), rng)
         state.weights["model"] = fit.weights
         return Uplink(task.examples, metrics={"loss": fit.loss}, local=fit.weights)
 
     def personalize(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Weights:
-        return state.weights["model"] if "model" in state.weights else task.initial()
+        return own_model(task, state)
+
+
+def own_model(task: Task, state: ClientState) -> Weights:
+    """The `model` that a client keeps: at first the common initial one."""
+    return state.weights["model"] if "model" in state.weights else task.initial()

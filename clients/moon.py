@@ -23,10 +23,9 @@ class MoonClient(LocalSGD):
         def contrastive(trainer: Trainer, batch: Batch) -> Tensor:
             x, y = batch
             features, output = trainer.forward(x)
-            contrast = model_contrast(
-                features.flatten(1), received.of(trainer, x), previous.of(trainer, x), self.params.tau
-            )
-            return trainer.objective.loss(output, y) + self.params.mu * contrast  # (2)
+            near, far = received.of(trainer, x), previous.of(trainer, x)
+            contrast: Tensor = self.params.mu * model_contrast(features.flatten(1), near, far, self.params.tau)
+            return trainer.objective.loss(output, y) + contrast  # (2)
 
         return contrastive
 

@@ -84,6 +84,8 @@ class TorchTask:
         gradient: GradientHook | None = None,
         step: BatchStep | None = None,
     ) -> Fit:
+        if train is not None and train.size == 0:  # such as the base of a linear model
+            return Fit(start, 0.0, 0)
         trainer = self._trainer(self._network.module, start, rng, train)
         steps = steps_of(self.examples, self.config, epochs) if steps is None else steps
         mean = trainer.run(steps, step or one_step(gradient, loss))

@@ -56,6 +56,9 @@ class Task(Protocol):
     labels: Array  # training samples per class
     batches_read: int  # mini-batches read so far, where batches in order continue
 
+    def network(self, name: str) -> Any:
+        """A network by name, with its `layout` and `initial` weights: see `initial`."""
+
     def initial(self, network: str = "model") -> Weights:
         """The common initial weights of the run's model (`model`), of another network of the algorithm, or of a
         registered model."""
