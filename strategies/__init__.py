@@ -18,6 +18,7 @@ ALGORITHMS = {
     "fedcp": "fedsim.strategies.fedcp:FEDCP",
     "fedfomo": "fedsim.strategies.fedfomo:FEDFOMO",
     "fedgc": "fedsim.strategies.fedgc:FEDGC",
+    "fedgen": "fedsim.strategies.fedgen:FEDGEN",
     "fedkd": "fedsim.strategies.fedkd:FEDKD",
     "fedmtl": "fedsim.strategies.fedmtl:FEDMTL",
     "fedpac": "fedsim.strategies.fedpac:FEDPAC",
