@@ -39,8 +39,8 @@ Small = Callable[..., RunConfig]
 
 @pytest.fixture
 def config(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
-    """A run with tables of 6 models (1.3 MB) or 6 heads (48 kB); `server-memory` counts in units of 20 kB."""
-    monkeypatch.setattr(client_tables, "MB", 20_000)
+    """A run with tables of 6 models (1.3 MB) or of less (2.4 kB and more); `server-memory` counts in units of 2 kB."""
+    monkeypatch.setattr(client_tables, "MB", 2_000)
 
     def make(name: str, folder: str, *keys: str) -> RunConfig:
         settings = [f"algorithm={name}", "clients=6", "model=mlp", "rounds=4", "twafl.loop=2", "twafl.deep-rounds=1"]

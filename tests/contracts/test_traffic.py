@@ -29,12 +29,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Floats of one job: down to train, down to evaluate only, and up; `first`: down in the first round, if it differs."""
+    """Floats of one job: down to train, down to evaluate only, and up."""
 
     train: int
     evaluate: int
     up: int
-    first: int | None = None
+    first: int | None = None  # down to train in the first round, where it differs
 
 
 def symmetric(size: int) -> Traffic:
