@@ -101,7 +101,7 @@ def train_generator(
     made = adam(parameters, lr=optimizer[0], weight_decay=optimizer[1])
     lists = [[torch.empty_like(p) for p in parameters] for _ in moments]
     for tensors, values in zip(lists, moments, strict=True):
-        assign(iter(tensors), values)
+        assign(tensors, values)
     for parameter, mean, square in zip(parameters, *lists, strict=True):
         made.state[parameter] = {"step": torch.tensor(float(taken)), "exp_avg": mean, "exp_avg_sq": square}
     for _ in range(steps):
@@ -115,4 +115,4 @@ def train_generator(
 
 
 def _moments(adam: torch.optim.Optimizer, parameters: Sequence[Tensor], name: str) -> Vec:
-    return flatten(iter([adam.state[parameter][name] for parameter in parameters]))
+    return flatten([adam.state[parameter][name] for parameter in parameters])

@@ -29,6 +29,7 @@ TABLES = {
     "heurfedamp": ["models", "clouds"],
     "plga": ["personal"],
     "twafl": ["models"],
+    "fedgc": ["rows"],
     "fedpac": ["heads"],
     "fedpcl": ["prototypes"],
     "fedproto": ["prototypes"],

@@ -142,6 +142,17 @@ def test_the_head_is_trained_first_then_the_base(small: Small) -> None:
     assert tenth > 2 * np.abs(tuned.only(head).parameters - start.only(head).parameters).mean()
 
 
+@pytest.mark.parametrize("model", ["mlp", "cnn-bn"])
+def test_without_alignment_and_mixing_it_is_fedrep_bitwise(
+    model: str, small: Small, finished: Callable[..., dict[str, Any]]
+) -> None:
+    keys = (f"model={model}", "rounds=3", "lr=0.05", "momentum=0.5", "batch-size=200")
+    off = [f"fedpac.{key}" for key in ("lam=0", "mix=false", "head-lr=0.05")]
+    ours = finished(small("algorithm=fedpac", *off, *keys), name="fedpac")
+    fedrep = finished(small("algorithm=fedrep", "fedrep.head-epochs=1", "fedrep.base-epochs=1", *keys), name="fedrep")
+    assert ours["metrics"] == fedrep["metrics"]
+
+
 def test_the_alignment_draws_features_to_the_global_means(small: Small) -> None:
     config = small("algorithm=fedpac", "model=mlp", "lr=0.05")
     task = TorchTask(config, client_data(config, 0), 10)
