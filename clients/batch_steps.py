@@ -1,5 +1,6 @@
 """Batch steps that several client halves share."""
 
+import torch
 from torch import Tensor
 
 from fedsim.clients.training import Batch, BatchStep, Trainer, one_step
@@ -16,6 +17,14 @@ def repeated(times: int) -> BatchStep:
         return loss
 
     return step
+
+
+def descend(trainer: Trainer, loss: Tensor) -> Tensor:
+    """One step of the trainer's optimizer along the gradient of a loss that was computed already; returns the loss."""
+    trainer.optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    trainer.optimizer.step()
+    return loss
 
 
 def at_rate(lr: float, samples: int = 0) -> BatchStep:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fedsim.algorithm import Task
 from fedsim.clients.heads import IMPOSSIBLE, with_linear_head
+from fedsim.clients.local import own_model
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.training import Batch, Loss, Trainer
 from fedsim.payload import ClientState, Downlink, Uplink
@@ -16,7 +17,7 @@ class FedProtoClient(LocalSGD):
     """Expects parameters with `lam`. Equation numbers are those of `fedsim.strategies.fedproto`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
-        fit = task.fit(self._own(task, state), rng, loss=self.loss(task, down, state))
+        fit = task.fit(own_model(task, state), rng, loss=self.loss(task, down, state))
         state.weights["model"] = fit.weights
         found = task.by_class(fit.weights)  # (1)
         arrays = {"prototypes": found.means, "counts": found.counts}
@@ -40,12 +41,9 @@ class FedProtoClient(LocalSGD):
 
     def personalize(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Weights:
         """(4) as a linear head, over the classes this client holds; its own head if none of them has a prototype."""
-        own, prototypes = self._own(task, state), down.arrays["prototypes"]
+        own, prototypes = own_model(task, state), down.arrays["prototypes"]
         possible = (down.arrays["counts"] > 0) & (task.labels > 0)
         if not possible.any():
             return own
         bias = np.where(possible, -np.square(prototypes).sum(axis=1) / 2, IMPOSSIBLE)
         return with_linear_head(task.layout, own, prototypes, bias)
-
-    def _own(self, task: Task, state: ClientState) -> Weights:
-        return state.weights["model"] if "model" in state.weights else task.initial()

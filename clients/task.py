@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsim import peak_memory, registry
-from fedsim.algorithm import ClassStatistics, Dataset, Fit
+from fedsim.algorithm import ClassStatistics, Dataset, Fit, Statistic
 from fedsim.clients.objectives import Objective
 from fedsim.clients.training import (
     BatchStep,
@@ -71,7 +71,7 @@ class TorchTask:
         return sum(samples.nbytes for samples in self._samples.values())
 
     def network(self, name: str) -> "Network":
-        """The run's model, or another network of its algorithm."""
+        """The run's model (`model`), another network of its algorithm, or a registered model."""
         return network(self.config, name, self.shape, self._outputs, self.device)
 
     def initial(self, network: str = "model") -> Weights:
@@ -89,6 +89,8 @@ class TorchTask:
         gradient: GradientHook | None = None,
         step: BatchStep | None = None,
     ) -> Fit:
+        if train is not None and train.size == 0:  # such as the base of a linear model
+            return Fit(start, 0.0, 0)
         trainer = self._trainer(self._network.module, start, rng, train)
         steps = steps_of(self.examples, self.config, epochs) if steps is None else steps
         mean = trainer.run(steps, step or one_step(gradient, loss))
@@ -101,11 +103,13 @@ class TorchTask:
         trainer.network.train()
         return trainer
 
-    def evaluate(self, weights: Weights, on: Dataset = "test", predict: Predict = None) -> Metrics | None:
+    def evaluate(
+        self, weights: Weights, on: Dataset = "test", predict: Predict = None, network: str = "model"
+    ) -> Metrics | None:
         samples = self.samples(on)
         if len(samples) == 0:
             return None
-        trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
+        trainer = self._trainer(self.network(network).module, weights, np.random.default_rng(0))
         trainer.network.eval()
         totals, count = dict.fromkeys(self.objective.metrics, 0.0), 0
         with torch.inference_mode():
@@ -114,7 +118,7 @@ class TorchTask:
                 totals, count = {name: totals[name] + sums[name] for name in totals}, count + measured
         return {name: total / count for name, total in totals.items()}
 
-    def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
+    def by_class(self, weights: Weights, of: Statistic = "features") -> ClassStatistics:
         trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
         trainer.network.eval()
         rows: list[Tensor] = []
@@ -122,9 +126,10 @@ class TorchTask:
         with torch.inference_mode():
             for x, y in self.samples("train").chunks(TEST_BATCH):
                 features = part_of(trainer.network, "base")(x)
-                rows.append(features.flatten(1) if of == "features" else trainer.head(features).softmax(1))
+                rows.append(trainer.head(features).softmax(1) if of == "probabilities" else features.flatten(1))
                 labels.append(y)
             values, owner = torch.cat(rows).double(), torch.cat(labels)
+            values = nn.functional.normalize(values) if of == "directions" else values
             one_hot = nn.functional.one_hot(owner, self._outputs).double()
             counts = one_hot.sum(0)
             shares = one_hot / counts.clamp(min=1)
@@ -221,13 +226,18 @@ class Network:
 @lru_cache(maxsize=8)
 def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device) -> Network:
     """A network of the run; its initial weights depend on the seed and its name alone, not on the machine."""
+    networks = registry.find("algorithm", config.algorithm).networks
     if name == "model":
         make, key = registry.find("model", config.model), ["model"]
-    else:
-        networks = registry.find("algorithm", config.algorithm).networks
-        if name not in networks:
-            raise ConfigError(f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks)}")
+    elif name in networks:
         make, key = registry.load(networks[name]), ["network", name]
+    elif name in registry.providers("model"):
+        make, key = registry.find("model", name), ["network", name]
+    else:
+        raise ConfigError(
+            f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks) or 'none'}. "
+            f"Registered models: {', '.join(registry.names('model'))}"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(config.seed, *key).integers(2**63)))
         module: nn.Module = make(shape, classes, **_features(make, config, shape, classes, device))

@@ -98,6 +98,7 @@ class Trainer:
             if parameter.requires_grad is not trained:
                 parameter.requires_grad_(trained)
         self._start = batches_read if config.batches == "in-order" else None
+        self.chosen = np.zeros(0, np.int64)  # the places of the present mini-batch among the samples
 
     @cached_property
     def optimizer(self) -> Optimizer:
@@ -110,6 +111,7 @@ class Trainer:
         if not self.network.training:
             self.network.train()
         for chosen in batches(len(self.samples), self.config.batch_size, steps, self.rng, self._start):
+            self.chosen = chosen
             total += step(self, self.samples.at(chosen)).detach()
         return float(total) / max(1, steps)
 

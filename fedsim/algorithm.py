@@ -25,6 +25,7 @@ from fedsim.weights import Vec, Weights, weighted_mean
 P = TypeVar("P")
 S = TypeVar("S")
 Dataset = Literal["train", "test", "validation", "public", "attack"]
+Statistic = Literal["features", "directions", "probabilities"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class ClassStatistics:
     """Per class of the client's training data; a class it lacks has count 0 and zeros."""
 
     counts: Array  # C
-    means: Array  # C x K: of the features or of the predicted probabilities
+    means: Array  # C x K: of the features, of their directions or of the predicted probabilities
     squares: Array  # C: mean squared length
 
 
@@ -55,8 +56,12 @@ class Task(Protocol):
     labels: Array  # training samples per class
     batches_read: int  # mini-batches read so far, where batches in order continue
 
+    def network(self, name: str) -> Any:
+        """A network by name, with its `layout` and `initial` weights: see `initial`."""
+
     def initial(self, network: str = "model") -> Weights:
-        """The common initial weights of the run's model, or of another network of the algorithm."""
+        """The common initial weights of the run's model (`model`), of another network of the algorithm, or of a
+        registered model."""
 
     def fit(
         self,
@@ -80,11 +85,14 @@ class Task(Protocol):
     def companion(self, start: Weights, network: str = "model", train: Part | None = None) -> Any:
         """A second network with an optimizer of its own, to be trained inside a `step` of `fit`: a `Trainer`."""
 
-    def evaluate(self, weights: Weights, on: Dataset = "test", predict: Any = None) -> Metrics | None:
+    def evaluate(
+        self, weights: Weights, on: Dataset = "test", predict: Any = None, network: str = "model"
+    ) -> Metrics | None:
         """The objective's metrics on the client's own data; None without such samples."""
 
-    def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
-        """Counts, means and mean squares per class over the training data, in evaluation mode."""
+    def by_class(self, weights: Weights, of: Statistic = "features") -> ClassStatistics:
+        """Counts, means and mean squares per class over the training data, in evaluation mode; `directions` are
+        features of length 1."""
 
     def held_out(
         self, share: float, rng: np.random.Generator | None = None

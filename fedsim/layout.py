@@ -15,6 +15,7 @@ from fedsim.weights import Vec, Weights
 
 Mask = NDArray[np.bool_]
 BATCH_NORM, NORM = "batch-norm", "norm"  # kinds of tensors that normalization layers own
+VECTORS = "vectors"
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ class Layout:
         """The union of these parts; raises ConfigError with the choices for an unknown name.
 
         "all"; "head": the stage of that name, else the last stage; "base": everything but the head; "norm": all
-        normalization layers; "batch-norm": BatchNorm alone; "buffers": no parameter and every buffer; or the name of a
-        stage or of a module inside one, such as "base.2". No name: the empty part.
+        normalization layers; "batch-norm": BatchNorm alone; "buffers": no parameter and every buffer; "vectors": every
+        buffer and the parameters of one axis; or the name of a stage or of a module inside one, such as "base.2". No
+        name: the empty part.
         """
         union = self._where(lambda t: False)
         for name in names:
@@ -116,6 +118,11 @@ class Layout:
             raise ConfigError(f"the head of this model is not one linear layer: its tensors have the shapes {shapes}")
         return shapes[0][1]
 
+    @cached_property
+    def matrices(self) -> tuple[Tensor, ...]:
+        """Parameters of more than one axis, which are not in the part "vectors"."""
+        return tuple(t for t in self.parameters if len(t.shape) > 1)
+
     @property
     def _head(self) -> str:
         return "head" if "head" in self.stages else list(self.stages)[-1]
@@ -127,13 +134,15 @@ class Layout:
             return self._where(lambda t: t.stage == self._head)
         if name == "base":
             return self._where(lambda t: t.stage != self._head)
+        if name == VECTORS:
+            return Part(~self._where(lambda t: t in self.matrices).parameters, np.ones(self.buffer_size, bool))
         if name in (NORM, BATCH_NORM):
             return self._where(lambda t: t.kind == BATCH_NORM or t.kind == name)
         if name == "buffers":
             return Part(np.zeros(self.size, bool), np.ones(self.buffer_size, bool))
         inside = self._where(lambda t: t.stage == name or t.name.startswith(f"{name}."))
         if not inside.size:
-            parts = {"all", "head", "base", NORM, BATCH_NORM, "buffers", *self.stages, *self.layers}
+            parts = {"all", "head", "base", NORM, BATCH_NORM, "buffers", VECTORS, *self.stages, *self.layers}
             unknown("part of the model", name, parts)
         return inside
 

@@ -42,7 +42,7 @@ class Spec:
     update: a difference to what was received; model: whole weights; statistic: anything computed from the data.
     """
 
-    shape: tuple[int, ...] | None = None  # of the array, or of the parameters; None: any
+    shape: tuple[int | None, ...] | None = None  # of the array, or of the parameters; None: any, also for one axis
     dtype: str = "float32"
     role: Role = "statistic"
     buffers: int | None = None  # length of the buffers beside the parameters; None: a plain array, not `Weights`
@@ -53,7 +53,13 @@ class Spec:
         """Bytes that every uplink sends for it; 0 if that is not known."""
         if self.optional or self.shape is None:
             return 0
-        return prod(self.shape) * np.dtype(self.dtype).itemsize + 4 * (self.buffers or 0)
+        return prod(n or 0 for n in self.shape) * np.dtype(self.dtype).itemsize + 4 * (self.buffers or 0)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape is expected."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(n in (None, m) for n, m in zip(self.shape, shape, strict=True))
 
     @classmethod
     def weights(cls, layout: Layout, role: Role = "update", part: Part | None = None, optional: bool = False) -> "Spec":
@@ -105,10 +111,12 @@ class Uplink:
 
 @dataclass(frozen=True)
 class PersonalModel:
-    """Weights that need another prediction than the network's own output: `predict(trainer, inputs) -> output`."""
+    """Weights with another prediction than the network's output, `predict(trainer, inputs) -> output`, or of another
+    network than the run's model."""
 
     weights: Weights
-    predict: Callable[[Any, Any], Any]
+    predict: Callable[[Any, Any], Any] | None = None
+    network: str = "model"
 
 
 @dataclass

@@ -7,9 +7,9 @@ Test   (4):  the class of x is argmin_c ||f(x) - G_c||^2, over the classes of cl
 
 | symbol | meaning                                           | name here                        |
 | ------ | ------------------------------------------------- | -------------------------------- |
-| P_kc   | prototype of class c at client k                  | `State.prototypes[row, c]`       |
+| P_kc   | prototype of class c at client k                  | `State.prototypes[row]`          |
 | n_kc   | samples of class c at client k                    | `State.counts[row, c]`           |
-| G_c    | global prototype                                  | `prototypes` of the downlink     |
+| G_c    | global prototype                                  | `State.mean[c]`                  |
 | w_k    | model of client k, which never travels            | `model` in the client's state    |
 | F      | width of the features, the input of the head      | `Layout.features`                |
 
@@ -21,18 +21,12 @@ holders, the authors' code weighs holders equally. (1) is a pass after training,
 All clients start from the common initial model.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedsim.algorithm import Algorithm, ServerStrategy
+from fedsim.algorithm import Algorithm
 from fedsim.config import NonNegativeFloat
-from fedsim.payload import Arrival, Downlink, Spec
-from fedsim.server.fleet import Fleet
-from fedsim.weights import Weights
+from fedsim.payload import Array, Downlink
+from fedsim.strategies.prototypes import Prototypes, State
 
 
 @dataclass(frozen=True)
@@ -40,34 +34,14 @@ class Params:
     lam: NonNegativeFloat = 1.0  # lambda: weight of the distance to the prototypes
 
 
-@dataclass
-class State:
-    prototypes: NDArray[Any]  # clients x classes x features
-    counts: NDArray[Any]  # clients x classes; 0: the client lacks the class, or was never heard from
-
-
-class FedProto(ServerStrategy[Params, State]):
+class FedProto(Prototypes[Params]):
     """Keeps every client's last prototypes and sends their weighted mean."""
 
-    def init(self, model: Weights, fleet: Fleet) -> State:
-        shape = (len(fleet), fleet.classes)
-        return State(np.zeros((*shape, fleet.layout.features), np.float32), np.zeros(shape, np.int64))
+    def shares(self, counts: Array) -> Array:
+        return counts  # (3)
 
     def instruct(self, state: State, client: int, train: bool) -> Downlink:
-        counts = state.counts.sum(axis=0)
-        total = np.einsum("kc,kcf->cf", state.counts, state.prototypes, dtype=np.float64)
-        mean = total / np.maximum(counts, 1)[:, None]  # (3)
-        return Downlink(arrays={"prototypes": mean.astype(np.float32), "counts": counts}, shared=False)
-
-    def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
-        for arrival in arrivals:
-            row, arrays = self.fleet.row(arrival.client), arrival.uplink.arrays
-            state.prototypes[row], state.counts[row] = arrays["prototypes"], arrays["counts"]
-        return state
-
-    def expects(self) -> Mapping[str, Spec]:
-        classes, features = self.fleet.classes, self.fleet.layout.features
-        return {"prototypes": Spec((classes, features)), "counts": Spec((classes,), "int64")}
+        return Downlink(arrays={"prototypes": state.mean, "counts": state.totals}, shared=False)
 
 
 FEDPROTO = Algorithm(

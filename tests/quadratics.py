@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsim import registry
-from fedsim.algorithm import ClassStatistics, Dataset, Fit
+from fedsim.algorithm import ClassStatistics, Dataset, Fit, Statistic
 from fedsim.clients.finetuning import personal_model
 from fedsim.clients.objectives import Direction
 from fedsim.clients.training import BatchStep, GradientHook, Loss, Samples, Trainer, one_step, steps_of, weights_of
@@ -93,10 +93,12 @@ class QuadraticTask:
     def companion(self, start: Weights, network: str = "model", train: Part | None = None) -> Trainer:
         return self._trainer(start, np.random.default_rng(0), train)
 
-    def evaluate(self, weights: Weights, on: Dataset = "test", predict: Any = None) -> Metrics | None:
+    def evaluate(
+        self, weights: Weights, on: Dataset = "test", predict: Any = None, network: str = "model"
+    ) -> Metrics | None:
         return Quadratic(self.a, self.b).measure(torch.tensor(weights.parameters), torch.zeros(1))[0]
 
-    def by_class(self, weights: Weights, of: Literal["features", "probabilities"] = "features") -> ClassStatistics:
+    def by_class(self, weights: Weights, of: Statistic = "features") -> ClassStatistics:
         raise NotImplementedError("a quadratic has no classes")
 
     def held_out(

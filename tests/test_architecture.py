@@ -68,6 +68,14 @@ def test_a_server_needs_neither_torch_nor_ray(module: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_no_algorithm_loads_torch_before_its_run_starts() -> None:
+    code = (
+        "import sys; from fedsim import registry;"
+        "[registry.find('algorithm', name) for name in registry.names('algorithm')]; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_inline_runs_do_not_import_ray(tmp_path: Path) -> None:
     code = (
         "import sys; from fedsim.cli import main;"

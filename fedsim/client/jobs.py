@@ -237,22 +237,25 @@ class ClientJob:
         return received, received if same else self.evaluate(self.personal)
 
     def evaluate(self, model: Weights | PersonalModel) -> Metrics | None:
-        weights, predict = (model.weights, model.predict) if isinstance(model, PersonalModel) else (model, None)
-        metrics: Metrics | None = self.task.evaluate(weights, predict=predict)
+        own = model if isinstance(model, PersonalModel) else PersonalModel(model)
+        metrics: Metrics | None = self.task.evaluate(own.weights, predict=own.predict, network=own.network)
         if metrics is None or not self.task.has(GOAL):
             return metrics
-        wanted = self.task.evaluate(weights, GOAL, predict)
+        wanted = self.task.evaluate(own.weights, GOAL, own.predict, own.network)
         return {**metrics, SUCCESS: wanted["accuracy"]} if wanted else metrics
 
     def keep(self, store: StateStore, run: str, classes: int, metrics: Metrics | None) -> None:
         """Stores the model that was evaluated as the personal one."""
         from fedsim.client.model_card import card, facts
 
-        weights = self.personal.weights if isinstance(self.personal, PersonalModel) else self.personal
-        tensors = self.task.layout.named(weights)
+        own = self.personal if isinstance(self.personal, PersonalModel) else PersonalModel(self.personal)
+        layout = self.task.network(own.network).layout
+        tensors = layout.named(own.weights)
         data, config = data_of(self.config, self.job.client), self.config
+        if own.network in registry.providers("model"):
+            config = config.replace(model=own.network)
         rows = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), metrics)
-        text = card(rows, config, store.model.name, data.x_train.shape[1:], classes, bool(self.task.layout.buffers))
+        text = card(rows, config, store.model.name, data.x_train.shape[1:], classes, bool(layout.buffers))
         store.keep(tensors, rows, text)
 
     def start_at(self, state: ClientState) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 
+import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
@@ -77,6 +79,14 @@ class Fleet:
     def classes(self) -> int:
         """The number of classes the model tells apart: the most that any client has."""
         return max(len(c.labels) for c in self.clients)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Training samples per class, a row per client."""
+        table = np.zeros((len(self), self.classes), np.int64)
+        for row, client in enumerate(self.clients):
+            table[row, : len(client.labels)] = client.labels
+        return table
 
     def idle(self, now: float = 0.0) -> list[int]:
         """Clients that can get a job now."""

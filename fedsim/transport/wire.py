@@ -264,7 +264,7 @@ def _check_payload(
 
 
 def _check_array(name: str, array: NDArray[Any], spec: Spec) -> None:
-    if spec.shape is not None and array.shape != spec.shape:
+    if not spec.fits(array.shape):
         raise WireError(f"{name!r} has shape {array.shape} where {spec.shape} was expected")
     if array.dtype != np.dtype(spec.dtype):
         raise WireError(f"{name!r} is {array.dtype} where {spec.dtype} was expected")

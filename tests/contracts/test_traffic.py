@@ -34,11 +34,22 @@ class Traffic:
     train: int
     evaluate: int
     up: int
+    first: int | None = None  # down to train in the first round, where it differs
 
 
 def symmetric(size: int) -> Traffic:
     """The same floats in all directions."""
     return Traffic(size, size, size)
+
+
+def prototypes(s: Sizes) -> int:
+    """A feature vector per class, with the number of samples behind each."""
+    return CLASSES * s.features + CLASSES * INTEGER
+
+
+def generator(s: Sizes, noise: int = 32, hidden: int = 256) -> int:
+    """Two dense layers with BatchNorm between them."""
+    return (noise + CLASSES + 1) * hidden + 4 * hidden + (hidden + 1) * s.features
 
 
 FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
@@ -60,11 +71,16 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedma-layerwise": lambda s: symmetric(s.model),
     "fedper": lambda s: symmetric(s.base),
     "fedphp": lambda s: symmetric(s.model),
-    "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
     "fedrep": lambda s: symmetric(s.base),
     "fedrod": lambda s: symmetric(s.model),
     "lg-fedavg": lambda s: symmetric(s.model - s.first),
     "pfedhn": lambda s: symmetric(s.model),
+    "fedgen": lambda s: Traffic(s.model + generator(s) + CLASSES * INTEGER, s.model, s.model, first=s.model),
+    "fedpac": lambda s: Traffic(s.model + prototypes(s), s.model, s.model + 2 * CLASSES * s.features + 1),
+    "fedpcl": lambda s: Traffic((CLIENTS + 1) * CLASSES * s.features, 0, prototypes(s), first=0),
+    "fedproto": lambda s: symmetric(prototypes(s)),
+    "fml": lambda s: symmetric(s.model),
+    "moon": lambda s: symmetric(s.model),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
 MODELS = {"fedbn": "cnn-bn"}  # others: mlp
@@ -79,7 +95,19 @@ def test_the_bytes_of_a_run_are_those_of_its_formula(
     config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}", *KEYS.get(name, []))
     summary, expected = finished(config), FORMULAS[name](sizes_of(config))
     assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
-    assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS * expected.train + expected.evaluate)
+    first = expected.train if expected.first is None else expected.first
+    assert summary["bytes_down"] == 4 * CLIENTS * (first + (ROUNDS - 1) * expected.train + expected.evaluate)
+
+
+def test_fedkd_sends_the_ranks_that_its_energy_needs(
+    small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
+) -> None:
+    """Energy 0: rank 1 of every matrix a x b, 1 + a + b floats; vectors as they are; down the whole model."""
+    config = small("algorithm=fedkd", "model=mlp", "fedkd.start=0", "fedkd.end=0")
+    summary = finished(config)
+    up = sum(1 + a + b for a, b in ((200, 64), (200, 200), (10, 200))) + 200 + 200 + 10
+    assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * up
+    assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS + 1) * sizes_of(config).model
 
 
 def sizes_of(config: RunConfig) -> Sizes:

@@ -1,0 +1,48 @@
+"""FML: federated mutual learning (Shen et al. 2020, arXiv 2006.16765).
+
+Client (1):  L_p = alpha CE(p) + (1 - alpha) KL(g || p),   p_k <- p_k - eta * grad L_p
+       (2):  L_g = beta CE(g) + (1 - beta) KL(p || g),     g_k <- g_k - eta * grad L_g, started at g; sends g_k - g
+Server (3):  g <- g + sum_{k in S} (n_k / n_S) * (g_k - g), as FedAvg
+
+| symbol  | meaning                                                     | name here                        |
+| ------- | ----------------------------------------------------------- | -------------------------------- |
+| g       | shared model ("meme")                                       | `GlobalState.model`              |
+| p_k     | private model of client k, perhaps of another architecture  | `private` in the client's state  |
+| KL      | of the softmax outputs, mean over the mini-batch            | `divergence`                     |
+
+Both models predict on the same mini-batch before either takes its step, and a partner's output gets no gradient. The
+personal model is p_k; g is the global one. alpha = beta = 1 separates them: g is FedAvg's model and p_k local training's,
+bit for bit. `private` names the model of all clients' p_k, empty: the run's model; it starts from the common initial
+weights. Deviations: g is averaged by samples; p_k's optimizer starts anew in every job, as g's does.
+"""
+
+from dataclasses import dataclass
+
+from fedsim import registry
+from fedsim.algorithm import Algorithm
+from fedsim.config import Fraction
+from fedsim.strategies.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Params:
+    alpha: Fraction = 0.5  # weight of the labels for the private model
+    beta: Fraction = 0.5  # and for the shared one
+    private: str = ""  # a model (see `fedsim list models`); empty: the run's
+
+    def __post_init__(self) -> None:
+        if self.private:
+            registry.check("model", self.private)
+
+
+class Fml(FedAvg):
+    """(3); the private models stay with the clients."""
+
+
+FML = Algorithm(
+    name="fml",
+    about="a shared and a private model of each client teach each other (Shen et al. 2020)",
+    params=Params,
+    server=Fml,
+    client="fedsim.clients.fml:FmlClient",
+)
