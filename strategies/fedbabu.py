@@ -21,7 +21,9 @@ from dataclasses import replace
 
 from fedsim.algorithm import Algorithm, GlobalState
 from fedsim.config import FineTuning, NoParams
+from fedsim.errors import ConfigError
 from fedsim.payload import Downlink
+from fedsim.server.fleet import Fleet
 from fedsim.strategies.shared_part import SharedPart
 from fedsim.weights import Weights
 
@@ -33,6 +35,11 @@ class FedBabu(SharedPart):
 
     def private(self) -> Sequence[str]:
         return ["head"]
+
+    def init(self, model: Weights, fleet: Fleet) -> GlobalState:
+        if not self.part.size:
+            raise ConfigError(f"fedbabu trains the base alone, and model={self.config.model} is a head without a base")
+        return super().init(model, fleet)
 
     def instruct(self, state: GlobalState, client: int, train: bool) -> Downlink:
         return replace(super().instruct(state, client, train), shared=True)
