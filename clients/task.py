@@ -218,7 +218,7 @@ class Network:
     initial: Weights
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)  # several architectures, several networks of an algorithm
 def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device) -> Network:
     """A network of the run; its initial weights depend on the seed and its name alone, not on the machine."""
     if name == "model":

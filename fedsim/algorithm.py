@@ -56,7 +56,8 @@ class Task(Protocol):
     batches_read: int  # mini-batches read so far, where batches in order continue
 
     def initial(self, network: str = "model") -> Weights:
-        """The common initial weights of the run's model, or of another network of the algorithm."""
+        """The initial weights of the client's model, or of another network of the algorithm: those of one architecture
+        are the same on all clients."""
 
     def fit(
         self,
@@ -252,5 +253,8 @@ class Algorithm(Generic[P]):
     server_optimizer: str = "sgd"
     finetune: Callable[[P], FineTuning] = no_fine_tuning  # what its parameters say about fine-tuning
     networks: Mapping[str, str] = field(default_factory=dict)  # further networks: name -> "module:factory"
+    # The network that all clients have in common: `Fleet.layout` and `Fleet.initial` are its own. Unless it is "model",
+    # clients may have models of different architectures. None: nothing that travels depends on a network.
+    common: str | None = "model"
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

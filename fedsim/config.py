@@ -1,7 +1,8 @@
 """One typed configuration. TOML files, `--set k=v` and Flower's run config all end here; an unknown key is an error.
 
 Keys are flat and written with dashes. Besides the fields of `RunConfig` there are sections, written with a dotted
-prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`.
+prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`. The section
+`model` names the models of single clients: `model.3`.
 """
 
 import dataclasses
@@ -36,6 +37,7 @@ FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 # Sections named by their kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
+MODEL = "model"  # the section with the models of single clients, by their ids
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -62,7 +64,7 @@ class RunConfig:
     dataset: str = "digits"
     partition: str = "iid"
     inputs: Literal["normalized", "raw"] = "normalized"  # normalized | raw: pixels as stored, 0 to 255
-    model: str = "mlp"
+    model: str = "mlp"  # several, separated by commas: client i has the one at place i, and so on in turn
     clients: PositiveInt = 10
     rounds: PositiveInt = 20
     seed: NonNegativeInt = 0
@@ -112,8 +114,9 @@ class RunConfig:
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        for kind in ("model", "aggregator", "attack"):
+        for kind in ("aggregator", "attack"):
             registry.check(kind, getattr(self, kind))
+        self._check_models()
         for name in self.filter_names:
             registry.check("filter", name)
         lr_at(self, 0)
@@ -124,7 +127,7 @@ class RunConfig:
                 unknown(kind, chosen, [AUTO, *registry.names(kind)])
         if self.finetune not in (AUTO, "local") and not self.finetune.isdecimal():
             unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
-        for section in {*SECTIONS, *self.sections, self.algorithm}:
+        for section in {*SECTIONS, *self.sections, self.algorithm} - {MODEL}:
             self.params(section)
 
     def params(self, section: str) -> Any:
@@ -143,7 +146,30 @@ class RunConfig:
 
     @property
     def filter_names(self) -> list[str]:
-        return [name.strip() for name in self.filters.split(",") if name.strip()]
+        return _listed(self.filters)
+
+    def model_of(self, client: int) -> str:
+        """The name of a client's model: its own (`model.3=cnn`), or that at its place of `model`."""
+        names, own = _listed(self.model), self.sections.get(MODEL, {})
+        return str(own.get(str(client), names[client % len(names)]))
+
+    @property
+    def models(self) -> list[str]:
+        """The different models of the run's clients, as far as its configuration tells; nodes may name their own."""
+        return list(dict.fromkeys(map(self.model_of, range(self.clients))))
+
+    def with_model(self, name: str) -> "RunConfig":
+        """The same run for a client with this model."""
+        sections = {section: values for section, values in self.sections.items() if section != MODEL}
+        return self if (self.model, self.sections) == (name, sections) else self.replace(model=name, sections=sections)
+
+    def _check_models(self) -> None:
+        own = self.sections.get(MODEL, {})
+        for key in own:
+            if not (key.isdecimal() and str(int(key)) == key and int(key) < self.clients):
+                raise ConfigError(f"{MODEL}.{key} names no client: the run has clients 0 to {self.clients - 1}")
+        for name in (*(_listed(self.model) or [self.model]), *map(str, own.values())):
+            registry.check("model", name)
 
     def part(self, section: str) -> Any:
         """What a section's key chose: a partition, a pace, an aggregator, ...; `auto`: what the algorithm was made for."""
@@ -186,6 +212,10 @@ def lr_at(config: RunConfig, step: int) -> float:
     if not (schedule.factor > 0 and schedule.every > 0):
         unknown("lr-schedule", config.lr_schedule, ("constant", "cosine", "FACTOR:ROUNDS, such as 0.5:10"))
     return schedule.at(step)
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def key_of(name: str) -> str:
@@ -267,10 +297,10 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
         section, dot, name = key.rpartition(".")
         if not dot:
             plain[key] = value
-        elif section in SECTIONS or any(section in registry.providers(kind) for kind in ("algorithm", "filter")):
+        elif section in (*SECTIONS, MODEL) or any(section in registry.providers(k) for k in ("algorithm", "filter")):
             sections.setdefault(section, {})[name] = value
         else:
-            unknown("section", section, [*SECTIONS, *registry.names("algorithm"), *registry.names("filter")])
+            unknown("section", section, [*SECTIONS, MODEL, *registry.names("algorithm"), *registry.names("filter")])
     return build(RunConfig, plain, extra={"sections": sections})
 
 

@@ -18,7 +18,7 @@ entries; a sample whose class has no prototype yet has no such term. (4) is a li
 -||G_c||^2 / 2, so it is evaluated as any other model; a client that received no prototypes uses its own head.
 Deviations: (3) weighs by samples, with weights that sum to 1; the printed equation divides once more by the number of
 holders, the authors' code weighs holders equally. (1) is a pass after training, not a mean over the last epoch's batches.
-All clients start from the common initial model.
+All clients of one architecture start from the same initial model. Models may differ as long as F is the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class FedProto(ServerStrategy[Params, State]):
 
     def init(self, model: Weights, fleet: Fleet) -> State:
         shape = (len(fleet), fleet.classes)
-        return State(np.zeros((*shape, fleet.layout.features), np.float32), np.zeros(shape, np.int64))
+        return State(np.zeros((*shape, fleet.features), np.float32), np.zeros(shape, np.int64))
 
     def instruct(self, state: State, client: int, train: bool) -> Downlink:
         counts = state.counts.sum(axis=0)
@@ -66,7 +66,7 @@ class FedProto(ServerStrategy[Params, State]):
         return state
 
     def expects(self) -> Mapping[str, Spec]:
-        classes, features = self.fleet.classes, self.fleet.layout.features
+        classes, features = self.fleet.classes, self.fleet.features
         return {"prototypes": Spec((classes, features)), "counts": Spec((classes,), "int64")}
 
 
@@ -76,4 +76,5 @@ FEDPROTO = Algorithm(
     params=Params,
     server=FedProto,
     client="fedsim.clients.fedproto:FedProtoClient",
+    common=None,
 )

@@ -250,7 +250,7 @@ class ClientJob:
 
         weights = self.personal.weights if isinstance(self.personal, PersonalModel) else self.personal
         tensors = self.task.layout.named(weights)
-        data, config = data_of(self.config, self.job.client), self.config
+        data, config = data_of(self.config, self.job.client), self.task.config
         rows = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), metrics)
         text = card(rows, config, store.model.name, data.x_train.shape[1:], classes, bool(self.task.layout.buffers))
         store.keep(tensors, rows, text)
@@ -306,7 +306,8 @@ class TaskCache:
         config, client, classes, poisoned = key
         data, attack = data_of(config, client), attack_of(config)
         goal = attack.goal(data) if attack.has_goal else None
-        task = TorchTask(config, attack.poisoned(data, client) if poisoned else data, classes, client, goal)
+        own = _for_model(config, config.model_of(client))
+        task = TorchTask(own, attack.poisoned(data, client) if poisoned else data, classes, client, goal)
         self._tasks[key] = task
         self._bytes += task.nbytes
         while self._bytes > cache_bytes() and len(self._tasks) > 1:
@@ -341,6 +342,12 @@ def attack_in(config: RunConfig, job: Job) -> Attack | None:
 def poisons_data(config: RunConfig, job: Job) -> bool:
     """Whether the client trains on poisoned data in this job."""
     return (attack := attack_in(config, job)) is not None and attack.poisons_data
+
+
+@lru_cache(maxsize=32)
+def _for_model(config: RunConfig, model: str) -> RunConfig:
+    """The configuration of the clients with this model: equal ones share their networks."""
+    return config.with_model(model)
 
 
 def data_of(config: RunConfig, client: int) -> Any:
