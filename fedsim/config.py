@@ -34,10 +34,11 @@ Fraction = Annotated[float, Interval(ge=0, le=1)]  # 0 and 1 included
 PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
-# Sections named by their kind; every other section is the name of an algorithm or of a filter.
+# Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
-MODEL = "model"  # the section with the models of single clients, by their ids
+MODEL, PUBLIC = "model", "public"  # the models of single clients, by their ids; what the public data is
+FIXED = (*SECTIONS, MODEL, PUBLIC)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -54,6 +55,13 @@ class FineTuning:
     unit: Literal["epochs", "steps"] = "epochs"  # of the length
     part: Literal["all", "head", "base"] = "all"  # what is tuned
     lr: NonNegativeFloat = 0.0  # 0: that of local training
+
+
+@dataclass(frozen=True)
+class PublicParams:
+    """Parameters of the public data."""
+
+    dataset: str = ""  # whose training samples it is; empty: the run's dataset, which is split without them
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,7 @@ class RunConfig:
     validation: FractionBelowOne = (
         0.0  # share of the training data that is held back and tested on instead of the tests
     )
+    public: NonNegativeInt = 0  # samples that belong to no client and that everyone has
     pace: str = AUTO  # auto: the pace the algorithm was made for
     stragglers: str = "none"
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
@@ -120,6 +129,8 @@ class RunConfig:
         for name in self.filter_names:
             registry.check("filter", name)
         lr_at(self, 0)
+        if not self.public and self.params(PUBLIC).dataset:
+            raise ConfigError(f"{PUBLIC}.dataset needs {PUBLIC}=N, the number of its samples")
         if self.vectorize not in ("auto", "off") and not (self.vectorize.isdigit() and int(self.vectorize) > 1):
             unknown("vectorize", self.vectorize, ("auto", "off", "a number above 1"))
         for kind in ("pace", "server-optimizer"):
@@ -138,6 +149,8 @@ class RunConfig:
         values = self.sections.get(section, {})
         if section == "finetune":
             return self._fine_tuning(values)
+        if section == PUBLIC:
+            return build(PublicParams, values, section)
         if section in SECTIONS:
             owner = self.part(section)
         else:
@@ -297,10 +310,10 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
         section, dot, name = key.rpartition(".")
         if not dot:
             plain[key] = value
-        elif section in (*SECTIONS, MODEL) or any(section in registry.providers(k) for k in ("algorithm", "filter")):
+        elif section in FIXED or any(section in registry.providers(kind) for kind in ("algorithm", "filter")):
             sections.setdefault(section, {})[name] = value
         else:
-            unknown("section", section, [*SECTIONS, MODEL, *registry.names("algorithm"), *registry.names("filter")])
+            unknown("section", section, [*FIXED, *registry.names("algorithm"), *registry.names("filter")])
     return build(RunConfig, plain, extra={"sections": sections})
 
 

@@ -44,6 +44,7 @@ def roll_call(message: Message, context: Context) -> Message:
         "lasting": STATE_DIR in context.node_config,
         "objective": data.objective,
         "model": _config(context).model_of(client),
+        "public": "" if data.public is None else data.public.fingerprint,
     }
     return wire.pack_presence(about, message)
 

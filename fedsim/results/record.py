@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from importlib.metadata import distributions
@@ -27,7 +28,7 @@ from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
 from fedsim.results.curves import KINDS, Curve
 from fedsim.results.matrices import Matrices
 from fedsim.results.progress import Progress, Silent
-from fedsim.server.fleet import Client, Fleet
+from fedsim.server.fleet import Fleet
 
 # Keys that say where and how patiently a run works, not what it is.
 MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus", "server-memory")
@@ -302,8 +303,8 @@ class Record:
         before = read_manifest(self.folder)
         for row in before["clients"]:
             now = self.fleet[row["id"]]
-            sizes, model = (row["train"], row["test"]), row.get("model", now.model)
-            was = Client(now.id, 0, *sizes, tuple(row["labels"]), model=model)
+            own = {"labels": tuple(row["labels"]), "model": row.get("model", now.model)}
+            was = replace(now, train=row["train"], test=row["test"], **own)
             if other := was.differs(now):
                 raise ConfigError(f"client {was.id} has other data than when {self.folder} began: {other}")
         for name, layout in self.fleet.layouts.items():

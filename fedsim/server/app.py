@@ -33,6 +33,10 @@ def build(config: RunConfig) -> FlowerStrategy:
         raise ConfigError(
             f"the server of {algorithm.name} needs {', '.join(missing)}: install it on the server's machine"
         )
+    if algorithm.public and not config.public:
+        raise ConfigError(f"{algorithm.name} needs public data: set public=N, the number of samples")
+    if "server" in algorithm.public:
+        registry.load("fedsim.partitions.public:public_data")(config)  # raises ConfigError if it is not there
     check_models(config, config.models)
     server = algorithm.server
     if config.aggregator != "mean" and not server.averages:

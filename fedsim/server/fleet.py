@@ -34,6 +34,7 @@ class Client:
     lasting: bool = False  # its node keeps its state on disk
     objective: str = "classification"
     model: str = ""  # the name of its model
+    public: str = ""  # a fingerprint of its public data
 
     def differs(self, other: "Client") -> str:
         """In words, what `other` has instead of this client's data and model; empty if they are the same."""
@@ -41,7 +42,9 @@ class Client:
             return f"{other.train} training and {other.test} test samples instead of {self.train} and {self.test}"
         if other.labels != self.labels:
             return f"labels {other.labels} instead of {self.labels}"
-        return "" if other.model == self.model else f"model {other.model} instead of {self.model}"
+        if other.model != self.model:
+            return f"model {other.model} instead of {self.model}"
+        return "" if other.public == self.public else "other public samples"
 
 
 @dataclass
@@ -156,6 +159,8 @@ def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
     if other := [c for c in clients if c.objective != clients[0].objective]:
         told = " but ".join(f"client {c.id} has data for {c.objective}" for c in (clients[0], other[0]))
         raise ConfigError(f"{told}: one run needs one objective")
+    if other := [c for c in clients if c.public != clients[0].public]:
+        raise ConfigError(f"client {other[0].id} has other public samples than client {clients[0].id}")
     if other := [c for c in clients if c.shape != clients[0].shape]:
         told = " but ".join(f"client {c.id} has samples of shape {c.shape}" for c in (clients[0], other[0]))
         raise ConfigError(f"{told}: one model needs one shape")
@@ -166,7 +171,8 @@ def client_of(node: int, reply: Message) -> Client:
     """The client that a node's answer to the roll call describes."""
     said = wire.unpack_presence(reply)
     sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
-    return Client(said["client"], node, *sizes, labels, shape, said["lasting"], said["objective"], said["model"])
+    rest = (said[name] for name in ("lasting", "objective", "model", "public"))
+    return Client(said["client"], node, *sizes, labels, shape, *rest)
 
 
 def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:
