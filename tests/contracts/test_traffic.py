@@ -12,6 +12,7 @@ from fedsim.layout import Part
 from fedsim.partitions.client_data import client_data
 
 CLIENTS, ROUNDS, CLASSES = 4, 2, 10
+PUBLIC = 60  # samples, of algorithms that use them
 INTEGER = 2  # an int64 in floats of 4 bytes
 
 
@@ -34,6 +35,7 @@ class Traffic:
     train: int
     evaluate: int
     up: int
+    first: int | None = None  # down to train in the first round, where it differs
 
 
 def symmetric(size: int) -> Traffic:
@@ -49,6 +51,7 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedavg": lambda s: symmetric(s.model),
     "fedbabu": lambda s: symmetric(s.base),
     "fedbn": lambda s: symmetric(s.model - s.norm),
+    "feddistill": lambda s: Traffic(CLASSES**2, 0, CLASSES**2 + CLASSES * INTEGER, first=0),
     # at most 4 peers; there are 3, in the second of two rounds
     "fedfomo": lambda s: Traffic((CLIENTS - 1) * s.model // ROUNDS, 0, s.model + CLIENTS),
     "fedmtl": lambda s: Traffic(s.model, 0, s.model),
@@ -63,7 +66,9 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedproto": lambda s: symmetric(CLASSES * s.features + CLASSES * INTEGER),
     "fedrep": lambda s: symmetric(s.base),
     "fedrod": lambda s: symmetric(s.model),
+    "kt-pfl": lambda s: Traffic(PUBLIC * CLASSES, 0, PUBLIC * CLASSES, first=0),
     "lg-fedavg": lambda s: symmetric(s.model - s.first),
+    "local": lambda s: symmetric(0),
     "pfedhn": lambda s: symmetric(s.model),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
@@ -79,7 +84,8 @@ def test_the_bytes_of_a_run_are_those_of_its_formula(
     config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}", *KEYS.get(name, []))
     summary, expected = finished(config), FORMULAS[name](sizes_of(config))
     assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
-    assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS * expected.train + expected.evaluate)
+    first = expected.train if expected.first is None else expected.first
+    assert summary["bytes_down"] == 4 * CLIENTS * (first + (ROUNDS - 1) * expected.train + expected.evaluate)
 
 
 def sizes_of(config: RunConfig) -> Sizes:
