@@ -64,7 +64,7 @@ def small() -> Callable[..., RunConfig]:
 
     def make(*overrides: str) -> RunConfig:
         base = ["clients=4", "rounds=2", "model=mlr", "partition=dirichlet", "batch-size=64", "checkpoint-every=1"]
-        algorithm = configs.read(None, overrides).algorithm
+        algorithm = str(configs.assignments(overrides).get("algorithm", "fedavg"))
         public = ["public=60"] if registry.find("algorithm", algorithm).public else []
         return configs.read(None, [*base, *public, *overrides])
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim import available_memory, registry
+from fedsim import client_table as client_tables
 from fedsim.client_table import client_table, is_in_file, table_fields
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
@@ -28,14 +29,17 @@ TABLES = {
     "heurfedamp": ["models", "clouds"],
     "plga": ["personal"],
     "twafl": ["models"],
+    "feddistill": ["predictions"],
+    "kt-pfl": ["predictions"],
 }
 ROW = np.arange(300_000, dtype=np.float32)  # 1.2 MB
 Small = Callable[..., RunConfig]
 
 
 @pytest.fixture
-def config(small: Small, tmp_path: Path) -> Callable[..., RunConfig]:
-    """A run whose tables of 6 models take 1.3 MB each."""
+def config(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
+    """A run with tables of 6 models (1.3 MB) or of less (2.4 kB and more); `server-memory` counts in units of 2 kB."""
+    monkeypatch.setattr(client_tables, "MB", 2_000)
 
     def make(name: str, folder: str, *keys: str) -> RunConfig:
         settings = [f"algorithm={name}", "clients=6", "model=mlp", "rounds=4", "twafl.loop=2", "twafl.deep-rounds=1"]
