@@ -17,13 +17,8 @@ from fedsim.sweep.manifest import PlannedRun
 
 # keys that do not belong to a setting
 IGNORED = ("seed", "workers", "worker-gpus", "server-memory", "checkpoint-every", "timeout", "data-root", "device")
-DATA_KEYS = (
-    "dataset",
-    "partition",
-    "clients",
-    "validation",
-    "public",
-)  # settings that agree in these have the same clients
+# settings that agree in these have the same clients
+DATA_KEYS = ("dataset", "partition", "clients", "validation", "public")
 VALUE_ONLY = ("dataset", "partition", "pace", "stragglers")  # keys that labels leave out: their values are clear alone
 WORST_SHARE = 0.1  # share of the clients that counts as the worst
 

@@ -10,10 +10,12 @@ import pytest
 from safetensors import safe_open
 
 from fedsim import registry
+from fedsim.cli import main
 from fedsim.config import RunConfig, read
 from fedsim.engine.inline import InlineGrid
 from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.report.runs import RunResult
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.record import Record, read_manifest, read_summary
 from fedsim.server.app import build
@@ -176,3 +178,19 @@ def test_a_run_is_not_resumed_with_another_model_of_a_client(small: Small, tmp_p
     again = config.replace(resume=True, rounds=3)
     with pytest.raises(ConfigError, match=r"client 1 has other data .* model mlp instead of mlr"):
         run_on_nodes(again, tmp_path, lambda client: {"model": "mlp"} if client else {})
+
+
+def test_reports_show_the_models_and_their_results(
+    small: Small, finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = finished(small("algorithm=local", "model=mlr,mlp"))
+    run = RunResult.load(tmp_path / "run")
+    assert run.models == {"mlr": [0, 2], "mlp": [1, 3]}
+    assert (run.parameters("mlr"), run.parameters("mlp")) == (650, 55_210)
+    assert main(["report", str(tmp_path / "run"), "--html", str(tmp_path / "page.html")]) == 0
+    told = capsys.readouterr().out
+    ends = summary["accuracy"]["personal"]["per_client"]
+    row = r"local\s+│\s+{:.2f}\s+│\s+{:.2f}\s".format(*(100 * np.mean(ends[place::2]) for place in (0, 1)))
+    assert re.search(r"mlr \(650\)\s+┃\s+mlp \(55,210\)", told)
+    assert re.search(row, told)
+    assert '"mlp"' in (tmp_path / "page.html").read_text()
