@@ -180,7 +180,7 @@ def test_an_algorithm_says_what_its_server_needs(small: Small, monkeypatch: pyte
         monkeypatch.setitem(registry.providers("algorithm"), name, f"tests.partitions.test_public:{name.upper()}")
     build(small("algorithm=judge", "public=50"))
     with pytest.raises(ConfigError, match="judge needs public data: set public=N"):
-        build(small("algorithm=judge"))
+        build(small("algorithm=judge", "public=0"))
     with pytest.raises(ConfigError, match="unknown dataset"):  # the data must be on the server's machine
         build(small("algorithm=judge", "public=50", "dataset=nowhere"))
     with pytest.raises(ConfigError, match="the server of needy needs no_such_package: install it"):

@@ -10,16 +10,20 @@ import pytest
 from safetensors import safe_open
 
 from fedsim import registry
+from fedsim.algorithm import Algorithm
 from fedsim.cli import main
-from fedsim.config import RunConfig, read
+from fedsim.clients.task import TorchTask
+from fedsim.config import NoParams, RunConfig, read
 from fedsim.engine.inline import InlineGrid
 from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.partitions.client_data import client_data
 from fedsim.report.runs import RunResult
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.record import Record, read_manifest, read_summary
 from fedsim.server.app import build
 from fedsim.server.fleet import roll_call
+from fedsim.strategies.fedavg import FedAvg
 from tests.nodes import Nodes
 
 Small = Callable[..., RunConfig]
@@ -194,3 +198,26 @@ def test_reports_show_the_models_and_their_results(
     assert re.search(r"mlr \(650\)\s+┃\s+mlp \(55,210\)", told)
     assert re.search(row, told)
     assert '"mlp"' in (tmp_path / "page.html").read_text()
+
+
+SHARES = Algorithm(
+    "shares",
+    "a shared network beside private models",
+    NoParams,
+    FedAvg,
+    networks={"shared": "fedsim.clients.models:MLR"},
+    common="shared",
+)
+
+
+def test_a_network_of_the_algorithm_may_be_what_clients_have_in_common(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.providers("algorithm"), "shares", "tests.server.test_different_models:SHARES")
+    config = small("algorithm=shares", "model=mlp,cnn")
+    build(config)
+    fleet = roll_call(InlineGrid(config), config)
+    assert fleet.layout.size == fleet.initial.parameters.size == 650
+    assert [fleet.layout_of(client).features for client in (0, 1)] == [200, 512]
+    task = TorchTask(config.with_model("mlp"), client_data(config, 0), 10)
+    assert np.array_equal(task.initial("shared").parameters, fleet.initial.parameters)
