@@ -8,6 +8,7 @@ MODELS = {
     "fedavg-mlp": "fedsim.clients.models:MLP",
     "fedavg-cnn": "fedsim.clients.models:FedAvgCNN",
     "vgg11": "fedsim.clients.models:VGG11",
+    "lenet5": "fedsim.clients.models:LeNet5",
 }
 
 OBJECTIVES = {

@@ -115,6 +115,23 @@ class BatchNormCNN(CNN):
         return [nn.BatchNorm2d(channels), nn.ReLU()]
 
 
+class LeNet5(HeadOnBase):
+    """Conv 5x5x6, pool, conv 5x5x16, pool, FC 120, FC 84, FC classes, with ReLU; for images from 16 pixels on."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        channels, *sides = image_shape(shape, "lenet5")
+        if min(sides) < 16:
+            raise ConfigError(f"model 'lenet5' needs images of at least 16 x 16 pixels, not {sides[0]} x {sides[1]}")
+        features = 16 * prod(((side - 4) // 2 - 4) // 2 for side in sides)
+        self.base = nn.Sequential(
+            *(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+            *(nn.Linear(features, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
+        )
+        self.head = nn.Linear(84, classes)
+
+
 def image_shape(shape: Shape, model: str) -> Shape:
     """`shape` if it is that of an image (channels, height, width); raises ConfigError otherwise."""
     if len(shape) != 3:

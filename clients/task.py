@@ -32,7 +32,8 @@ from fedsim.errors import ConfigError
 from fedsim.layout import BATCH_NORM, NORM, Layout, Part
 from fedsim.layout import Tensor as Entry
 from fedsim.partitions.client_data import ClientData
-from fedsim.payload import Metrics
+from fedsim.partitions.public import PublicData
+from fedsim.payload import Array, Metrics
 from fedsim.rng import stream
 from fedsim.weights import Weights
 
@@ -64,6 +65,7 @@ class TorchTask:
         self.labels = self._samples["train"].labels(classes)
         if goal is not None:
             self._samples["attack"] = Samples(*goal, self.device)
+        self._public = data.public
 
     @property
     def nbytes(self) -> int:
@@ -88,13 +90,17 @@ class TorchTask:
         loss: Loss | None = None,
         gradient: GradientHook | None = None,
         step: BatchStep | None = None,
+        samples: Samples | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
     ) -> Fit:
         if train is not None and train.size == 0:  # such as the base of a linear model
             return Fit(start, 0.0, 0)
-        trainer = self._trainer(self._network.module, start, rng, train)
-        steps = steps_of(self.examples, self.config, epochs) if steps is None else steps
+        trainer = self._trainer(self._network.module, start, rng, train, samples, batch_size, lr)
+        steps = steps_of(len(trainer.samples), trainer.config, epochs) if steps is None else steps
         mean = trainer.run(steps, step or one_step(gradient, loss))
-        self.batches_read += steps
+        if samples is None:  # only the client's own batches are read on by the next job
+            self.batches_read += steps
         after = trainer.weights()
         return Fit(after if train is None else start.with_part(train, after.only(train)), mean, steps)
 
@@ -117,6 +123,13 @@ class TorchTask:
                 sums, measured = self.objective.measure(predict(trainer, x) if predict else trainer.network(x), y)
                 totals, count = {name: totals[name] + sums[name] for name in totals}, count + measured
         return {name: total / count for name, total in totals.items()}
+
+    def outputs(self, weights: Weights, on: Dataset = "test") -> Array:
+        trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
+        trainer.network.eval()
+        with torch.inference_mode():
+            found = [trainer.network(x) for x, _ in self.samples(on).chunks(TEST_BATCH)]
+            return torch.cat(found).cpu().numpy()
 
     def by_class(self, weights: Weights, of: Statistic = "features") -> ClassStatistics:
         trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
@@ -169,21 +182,37 @@ class TorchTask:
         return peaks
 
     def _trainer(
-        self, module: nn.Module, start: Weights, rng: np.random.Generator, train: Part | None = None
+        self,
+        module: nn.Module,
+        start: Weights,
+        rng: np.random.Generator,
+        train: Part | None = None,
+        samples: Samples | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
     ) -> Trainer:
         load(module, start)
-        samples = self.samples("train")
-        return Trainer(module, samples, self.objective, self.config, self.lr, rng, train, self.batches_read)
+        own, read = (self.samples("train"), self.batches_read) if samples is None else (samples, 0)
+        config = self.config if batch_size is None else self.config.replace(batch_size=batch_size)
+        return Trainer(module, own, self.objective, config, self.lr if lr is None else lr, rng, train, read)
 
     def has(self, name: Dataset) -> bool:
         """Whether it has data of this name."""
-        return name in self._samples
+        return name in self._samples or (name == "public" and self._public is not None)
 
     def samples(self, name: Dataset) -> Samples:
-        """The client's own data of this name; raises ConfigError if it has none."""
+        """The client's own data of this name, or the public data; raises ConfigError if it has none."""
+        if name == "public" and self._public is not None:
+            return public_samples(self._public, self.device)
         if name not in self._samples:
             raise ConfigError(f"this client has no {name} data. It has: {', '.join(self._samples)}")
         return self._samples[name]
+
+
+@lru_cache(maxsize=2)
+def public_samples(public: PublicData, device: torch.device) -> Samples:
+    """One copy for all clients of a process."""
+    return Samples(public.x, public.y, device)
 
 
 def device_of(wanted: str) -> torch.device:
@@ -223,7 +252,7 @@ class Network:
     initial: Weights
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)  # several architectures, several networks of an algorithm
 def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device) -> Network:
     """A network of the run; its initial weights depend on the seed and its name alone, not on the machine."""
     networks = registry.find("algorithm", config.algorithm).networks

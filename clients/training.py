@@ -64,6 +64,12 @@ class Samples:
         """Samples per class; empty for targets that are real numbers."""
         return np.bincount(self._y.cpu().numpy().reshape(-1), minlength=classes) if classes else np.zeros(0, np.int64)
 
+    def with_targets(self, targets: NDArray[Any]) -> "Samples":
+        """The same inputs with other targets, such as soft labels."""
+        other = copy.copy(self)
+        other._y = torch.tensor(targets).to(self.device)
+        return other
+
     def at(self, chosen: NDArray[np.int64]) -> Batch:
         indices = torch.from_numpy(chosen).to(self.device)
         return self._inputs(self._x.index_select(0, indices)), self._y.index_select(0, indices)

@@ -14,7 +14,13 @@ from fedsim.errors import ConfigError, unknown
 FILE = "federation.toml"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 VENV = ".fedsim/venv"  # on a machine reached by ssh, below the login folder
-RESERVED = ("partition-id", "data", "device", "state-dir")  # keys of the node config that `config` must not set
+RESERVED = (
+    "partition-id",
+    "data",
+    "device",
+    "model",
+    "state-dir",
+)  # keys of the node config that `config` must not set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,7 @@ class Node(Machine):
     partition_id: int = -1  # the stable client id; -1: the node's position in the file
     data: str = ""  # an .npz file or an image folder on that machine; empty: its share of the run's dataset
     device: str = "auto"  # auto | cpu | cuda | cuda:N
+    model: str = ""  # the name of its model; empty: what the run says
     gpu: str = ""  # GPUs this node may see (CUDA_VISIBLE_DEVICES); empty: all
     port: Port = 9094  # between the SuperNode and its executor, on loopback; one per node on a machine
     config: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # further node configuration
@@ -76,7 +83,7 @@ class Inventory:
     def node_config(self, node: Node) -> dict[str, Scalar]:
         """Flower's node config, which the ClientApp of this node reads."""
         own: dict[str, Scalar] = {"partition-id": node.partition_id, "num-partitions": len(self.nodes)}
-        own |= {"data": node.data} if node.data else {}
+        own |= {key: value for key, value in (("data", node.data), ("model", node.model)) if value}
         return {**own, "device": node.device, "state-dir": "state", **node.config}
 
 
@@ -175,6 +182,7 @@ name = "{name}"
 partition-id = {id}                # the client id; never change it
 device = "auto"                 # auto | cpu | cuda | cuda:N
 # gpu = "0"                       # which GPUs it may see
+# model = "cnn"                   # its own model, in runs of algorithms that allow different ones
 port = {port}                     # on its loopback; one per node on a machine
 # config = {{ ward = "b" }}         # further node configuration
 """

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim import registry
 from fedsim.aggregators import Aggregator, aggregator_of
 from fedsim.config import FineTuning, RunConfig
 from fedsim.layout import Layout, Part
@@ -60,8 +61,8 @@ class Task(Protocol):
         """A network by name, with its `layout` and `initial` weights: see `initial`."""
 
     def initial(self, network: str = "model") -> Weights:
-        """The common initial weights of the run's model (`model`), of another network of the algorithm, or of a
-        registered model."""
+        """The initial weights of the client's model, of another network of the algorithm, or of a registered model: those
+        of one architecture are the same on all clients."""
 
     def fit(
         self,
@@ -74,13 +75,23 @@ class Task(Protocol):
         loss: Any = None,
         gradient: Any = None,
         step: Any = None,
+        samples: Any = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
     ) -> Fit:
         """Local training from `start`: as long as the run says, or so many epochs or steps.
 
         `train`: the only part that is optimized. `loss(trainer, batch)`, `gradient(parameters)` and
         `step(trainer, batch)` replace the loss, change the gradients, or replace the whole step on one mini-batch
-        (see `fedsim.clients.training`).
+        (see `fedsim.clients.training`). `samples`, `batch_size`, `lr`: instead of the client's training data and of
+        what the run says; a fit on other samples does not count as read batches.
         """
+
+    def samples(self, name: Dataset) -> Any:
+        """The `Samples` of this name; `with_targets` gives them other targets. Raises ConfigError if there are none."""
+
+    def outputs(self, weights: Weights, on: Dataset = "test") -> Array:
+        """The network's outputs (logits) for all samples, in their order, in evaluation mode."""
 
     def companion(self, start: Weights, network: str = "model", train: Part | None = None) -> Any:
         """A second network with an optimizer of its own, to be trained inside a `step` of `fit`: a `Trainer`."""
@@ -185,6 +196,17 @@ class ServerStrategy(ABC, Generic[P, S]):
         return self._aggregator(vectors, weights, scales)
 
     @cached_property
+    def public_test(self) -> Callable[[Weights], Metrics]:
+        """Measures a model on the public data, on the server: `self.public_test(weights)` is a mapping with the
+        objective's metrics (`loss`, `accuracy`) and the mean `entropy` of the predictions, in nats.
+
+        For algorithms that declare `public=("server",)` and `server_needs=("torch",)`.
+        """
+        test: Callable[[Weights], Metrics]
+        test = registry.load("fedsim.clients.public_test:PublicTest")(self.config, self.fleet.classes)
+        return test
+
+    @cached_property
     def _aggregator(self) -> Aggregator:
         return aggregator_of(self.config)
 
@@ -260,5 +282,9 @@ class Algorithm(Generic[P]):
     server_optimizer: str = "sgd"
     finetune: Callable[[P], FineTuning] = no_fine_tuning  # what its parameters say about fine-tuning
     networks: Mapping[str, str] = field(default_factory=dict)  # further networks: name -> "module:factory"
+    # The network that all clients have in common: `Fleet.layout` and `Fleet.initial` are its own. Unless it is "model",
+    # clients may have models of different architectures. None: nothing that travels depends on a network.
+    common: str | None = "model"
+    public: tuple[Literal["clients", "server"], ...] = ()  # who uses the public data: the run must set public=N
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

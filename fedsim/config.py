@@ -1,7 +1,8 @@
 """One typed configuration. TOML files, `--set k=v` and Flower's run config all end here; an unknown key is an error.
 
 Keys are flat and written with dashes. Besides the fields of `RunConfig` there are sections, written with a dotted
-prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`.
+prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`. The section
+`model` names the models of single clients: `model.3`.
 """
 
 import dataclasses
@@ -33,9 +34,11 @@ Fraction = Annotated[float, Interval(ge=0, le=1)]  # 0 and 1 included
 PositiveFraction = Annotated[float, Interval(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
-# Sections named by their kind; every other section is the name of an algorithm or of a filter.
+# Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
+MODEL, PUBLIC = "model", "public"  # the models of single clients, by their ids; what the public data is
+FIXED = (*SECTIONS, MODEL, PUBLIC)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -55,6 +58,13 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
+class PublicParams:
+    """Parameters of the public data."""
+
+    dataset: str = ""  # whose training samples it is; empty: the run's dataset, which is split without them
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """What one run is. Every field has a default, so `fedsim run` alone is a complete run."""
 
@@ -62,7 +72,7 @@ class RunConfig:
     dataset: str = "digits"
     partition: str = "iid"
     inputs: Literal["normalized", "raw"] = "normalized"  # normalized | raw: pixels as stored, 0 to 255
-    model: str = "mlp"
+    model: str = "mlp"  # several, separated by commas: client i has the one at place i, and so on in turn
     clients: PositiveInt = 10
     rounds: PositiveInt = 20
     seed: NonNegativeInt = 0
@@ -82,6 +92,7 @@ class RunConfig:
     validation: FractionBelowOne = (
         0.0  # share of the training data that is held back and tested on instead of the tests
     )
+    public: NonNegativeInt = 0  # samples that belong to no client and that everyone has
     pace: str = AUTO  # auto: the pace the algorithm was made for
     stragglers: str = "none"
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
@@ -112,11 +123,14 @@ class RunConfig:
         kind, _, number = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ConfigError(f"unknown device {self.device!r}. Choices: auto, cpu, cuda, cuda:N")
-        for kind in ("model", "aggregator", "attack"):
+        for kind in ("aggregator", "attack"):
             registry.check(kind, getattr(self, kind))
+        self._check_models()
         for name in self.filter_names:
             registry.check("filter", name)
         lr_at(self, 0)
+        if not self.public and self.params(PUBLIC).dataset:
+            raise ConfigError(f"{PUBLIC}.dataset needs {PUBLIC}=N, the number of its samples")
         if self.vectorize not in ("auto", "off") and not (self.vectorize.isdigit() and int(self.vectorize) > 1):
             unknown("vectorize", self.vectorize, ("auto", "off", "a number above 1"))
         for kind in ("pace", "server-optimizer"):
@@ -124,7 +138,7 @@ class RunConfig:
                 unknown(kind, chosen, [AUTO, *registry.names(kind)])
         if self.finetune not in (AUTO, "local") and not self.finetune.isdecimal():
             unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
-        for section in {*SECTIONS, *self.sections, self.algorithm}:
+        for section in {*SECTIONS, *self.sections, self.algorithm} - {MODEL}:
             self.params(section)
 
     def params(self, section: str) -> Any:
@@ -135,6 +149,8 @@ class RunConfig:
         values = self.sections.get(section, {})
         if section == "finetune":
             return self._fine_tuning(values)
+        if section == PUBLIC:
+            return build(PublicParams, values, section)
         if section in SECTIONS:
             owner = self.part(section)
         else:
@@ -143,7 +159,30 @@ class RunConfig:
 
     @property
     def filter_names(self) -> list[str]:
-        return [name.strip() for name in self.filters.split(",") if name.strip()]
+        return _listed(self.filters)
+
+    def model_of(self, client: int) -> str:
+        """The name of a client's model: its own (`model.3=cnn`), or that at its place of `model`."""
+        names, own = _listed(self.model), self.sections.get(MODEL, {})
+        return str(own.get(str(client), names[client % len(names)]))
+
+    @property
+    def models(self) -> list[str]:
+        """The different models of the run's clients, as far as its configuration tells; nodes may name their own."""
+        return list(dict.fromkeys(map(self.model_of, range(self.clients))))
+
+    def with_model(self, name: str) -> "RunConfig":
+        """The same run for a client with this model."""
+        sections = {section: values for section, values in self.sections.items() if section != MODEL}
+        return self if (self.model, self.sections) == (name, sections) else self.replace(model=name, sections=sections)
+
+    def _check_models(self) -> None:
+        own = self.sections.get(MODEL, {})
+        for key in own:
+            if not (key.isdecimal() and str(int(key)) == key and int(key) < self.clients):
+                raise ConfigError(f"{MODEL}.{key} names no client: the run has clients 0 to {self.clients - 1}")
+        for name in (*(_listed(self.model) or [self.model]), *map(str, own.values())):
+            registry.check("model", name)
 
     def part(self, section: str) -> Any:
         """What a section's key chose: a partition, a pace, an aggregator, ...; `auto`: what the algorithm was made for."""
@@ -186,6 +225,10 @@ def lr_at(config: RunConfig, step: int) -> float:
     if not (schedule.factor > 0 and schedule.every > 0):
         unknown("lr-schedule", config.lr_schedule, ("constant", "cosine", "FACTOR:ROUNDS, such as 0.5:10"))
     return schedule.at(step)
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def key_of(name: str) -> str:
@@ -267,10 +310,10 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
         section, dot, name = key.rpartition(".")
         if not dot:
             plain[key] = value
-        elif section in SECTIONS or any(section in registry.providers(kind) for kind in ("algorithm", "filter")):
+        elif section in FIXED or any(section in registry.providers(kind) for kind in ("algorithm", "filter")):
             sections.setdefault(section, {})[name] = value
         else:
-            unknown("section", section, [*SECTIONS, *registry.names("algorithm"), *registry.names("filter")])
+            unknown("section", section, [*FIXED, *registry.names("algorithm"), *registry.names("filter")])
     return build(RunConfig, plain, extra={"sections": sections})
 
 

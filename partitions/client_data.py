@@ -11,6 +11,7 @@ from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.partitions import cache, datasets, superclusters, transforms
 from fedsim.partitions.by_user import OWN, all_samples
+from fedsim.partitions.public import PublicData, public_data, without
 from fedsim.partitions.split import Array, Indices, Labels, Share
 from fedsim.rng import stream
 
@@ -26,6 +27,7 @@ class ClientData:
     y_train, y_test   class labels (int64, one per sample), or what the objective takes: float32 for a regression
     classes           how many values a whole-numbered target can take; 0: targets are real numbers
     objective         what models are trained for: the name of an objective
+    public            the run's public samples; None: it has none
     """
 
     x_train: Array
@@ -34,6 +36,7 @@ class ClientData:
     y_test: Array
     classes: int
     objective: str = "classification"
+    public: PublicData | None = None
 
 
 def load_dataset(config: RunConfig) -> datasets.Dataset:
@@ -54,6 +57,9 @@ class ClientDataSource:
         self._config, self._dataset = config, load_dataset(config)
         # a client's own data is not split, and the cache need not store the shares of all other clients
         self._split = None if config.partition == OWN.name else _OpenSplit(_split(config))
+        self._public = public_data(config)
+        if self._public is not None:
+            self._public.check(self._dataset)
 
     def client(self, client: int) -> ClientData:
         """The samples of one client; raises ConfigError if the run has no such client."""
@@ -73,6 +79,7 @@ class ClientDataSource:
             dataset.targets[test],
             dataset.classes,
             dataset.objective,
+            self._public,
         )
 
 
@@ -108,14 +115,20 @@ def shares(config: RunConfig) -> list[Share]:
 def _split(config: RunConfig) -> Path:
     """The folder of the run's split, drawn if it is not in the cache."""
     dataset, params = load_dataset(config), config.params("partition")
-    key = cache.key(FORMAT, dataset.fingerprint, config.partition, asdict(params), config.clients, config.seed)
+    public = None if config.params("public").dataset else public_data(config)
+    taken = [] if public is None else [public.fingerprint]
+    key = cache.key(FORMAT, dataset.fingerprint, config.partition, asdict(params), config.clients, config.seed, *taken)
 
     def draw(folder: Path) -> None:
         partition = registry.find("partition", config.partition)
         if partition.needs_classes and not dataset.has_class_labels:
             _refuse_to_split_by_class(config.partition, dataset)
         labels: Labels = replace(dataset.labels, super_clusters=partial(superclusters.of, dataset))
+        if public is not None:
+            labels, kept = without(labels, public.indices)
         split: list[Share] = partition.split(labels, config.clients, params, stream(config.seed, "split"))
+        if public is not None:
+            split = [share._replace(train=kept[share.train], test=kept[share.test]) for share in split]
         for name in {share.transform for share in split}:
             transforms.apply(name, np.empty((0, *dataset.shape)))  # refuse samples that it cannot treat
         for part in ("train", "test"):

@@ -18,7 +18,7 @@ entries; a sample whose class has no prototype yet has no such term. (4) is a li
 -||G_c||^2 / 2, so it is evaluated as any other model; a client that received no prototypes uses its own head.
 Deviations: (3) weighs by samples, with weights that sum to 1; the printed equation divides once more by the number of
 holders, the authors' code weighs holders equally. (1) is a pass after training, not a mean over the last epoch's batches.
-All clients start from the common initial model.
+All clients of one architecture start from the same initial model. Models may differ as long as F is the same.
 """
 
 from dataclasses import dataclass
@@ -50,4 +50,5 @@ FEDPROTO = Algorithm(
     params=Params,
     server=FedProto,
     client="fedsim.clients.fedproto:FedProtoClient",
+    common=None,
 )

@@ -1,6 +1,6 @@
 """Local training: every client alone (also called Separate or SOLO), the baseline of personalized federated learning.
 
-Client (1):  w_k <- LocalSGD(w_k; D_k), from the common initial model
+Client (1):  w_k <- LocalSGD(w_k; D_k), from the initial model of its architecture
 
 The server sends no model and receives none. The client's own model is both the `personal` and the `local` one; there is
 no global model.
@@ -37,4 +37,6 @@ class Local(ServerStrategy[NoParams, Nothing]):
         return {}
 
 
-LOCAL = Algorithm("local", "every client trains alone", NoParams, Local, client="fedsim.clients.local:LocalOnly")
+LOCAL = Algorithm(
+    "local", "every client trains alone", NoParams, Local, client="fedsim.clients.local:LocalOnly", common=None
+)

@@ -34,7 +34,7 @@ class Prototypes(ServerStrategy[P, State]):
         """s of (1), clients x classes; 0 where the count is 0."""
 
     def init(self, model: Weights, fleet: Fleet) -> State:
-        classes, features = shape = (fleet.classes, fleet.layout.features)
+        classes, features = shape = (fleet.classes, fleet.features)
         table = client_table(self.config, np.zeros(classes * features, np.float32), len(fleet))
         counts = np.zeros((len(fleet), classes), np.int64)
         return State(table, counts, np.zeros(shape, np.float32), counts.sum(axis=0))
@@ -50,5 +50,5 @@ class Prototypes(ServerStrategy[P, State]):
         return State(state.prototypes, state.counts, mean, state.counts.sum(axis=0))
 
     def expects(self) -> Mapping[str, Spec]:
-        classes, features = self.fleet.classes, self.fleet.layout.features
+        classes, features = self.fleet.classes, self.fleet.features
         return {"prototypes": Spec((classes, features)), "counts": Spec((classes,), "int64")}

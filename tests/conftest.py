@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedsim import config as configs
+from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
 from fedsim.results.record import read_summary
@@ -57,11 +58,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def small() -> Callable[..., RunConfig]:
-    """Makes the configuration of a small run on digits: 4 unequal clients, 2 rounds, a linear model, and overrides."""
+    """Makes the configuration of a small run on digits: 4 unequal clients, 2 rounds, a linear model, and overrides.
+
+    An algorithm that needs public data gets some."""
 
     def make(*overrides: str) -> RunConfig:
         base = ["clients=4", "rounds=2", "model=mlr", "partition=dirichlet", "batch-size=64", "checkpoint-every=1"]
-        return configs.read(None, [*base, *overrides])
+        algorithm = str(configs.assignments(overrides).get("algorithm", "fedavg"))
+        public = ["public=60"] if registry.find("algorithm", algorithm).public else []
+        return configs.read(None, [*base, *public, *overrides])
 
     return make
 

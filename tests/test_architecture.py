@@ -60,7 +60,8 @@ def test_only_the_apps_and_commands_reach_beyond_the_core() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["fedsim.server.app", "fedsim.strategies.fedavg", "fedsim.cli", "fedsim.deploy.doctor"]
+    "module",
+    ["fedsim.server.app", "fedsim.strategies.fedavg", "fedsim.strategies.kt_pfl", "fedsim.cli", "fedsim.deploy.doctor"],
 )
 def test_a_server_needs_neither_torch_nor_ray(module: str) -> None:
     code = f"import sys, {module}; print([m for m in ('torch', 'ray', 'sklearn', 'torchvision') if m in sys.modules])"

@@ -35,6 +35,8 @@ TABLES = {
     "fedpac": ["heads"],
     "fedpcl": ["prototypes"],
     "fedproto": ["prototypes"],
+    "feddistill": ["predictions"],
+    "kt-pfl": ["predictions"],
 }
 ROW = np.arange(300_000, dtype=np.float32)  # 1.2 MB
 Small = Callable[..., RunConfig]

@@ -43,6 +43,8 @@ def roll_call(message: Message, context: Context) -> Message:
         "shape": list(data.x_train.shape[1:]),
         "lasting": STATE_DIR in context.node_config,
         "objective": data.objective,
+        "model": _config(context).model_of(client),
+        "public": "" if data.public is None else data.public.fingerprint,
     }
     return wire.pack_presence(about, message)
 
@@ -55,9 +57,10 @@ def alive(message: Message, context: Context) -> Message:
 
 @app.query("initial")
 def initial(message: Message, context: Context) -> Message:
-    """The common initial model, for a server that has neither data nor torch."""
+    """Layout and initial weights of a network, for a server that has neither data nor torch."""
     task, _ = task_of(_config(context), _client_id(context), wire.classes_of(message))
-    return wire.pack_initial(task.layout, task.initial(), message)
+    network = task.network(wire.network_of(message))
+    return wire.pack_initial(network.layout, network.initial, message)
 
 
 @app.train()
@@ -107,14 +110,14 @@ def _client_id(context: Context) -> int:
 
 
 def _config(context: Context) -> RunConfig:
-    """The run's configuration as this node carries it out: it may bring its own data and choose its device."""
+    """The run's configuration as this node carries it out: it may bring its own data, and choose device and model."""
     config, node = from_run_config(context.run_config), context.node_config
-    own = {key: str(node[key]) for key in ("data", "device") if key in node}
+    own = {key: str(node[key]) for key in ("data", "device", "model") if key in node}
     return _adapted(config, **own) if own else config
 
 
 @lru_cache(maxsize=NODES)
-def _adapted(config: RunConfig, data: str = "", device: str = "") -> RunConfig:
+def _adapted(config: RunConfig, data: str = "", device: str = "", model: str = "") -> RunConfig:
     if data and not Path(data).is_absolute():
         raise ConfigError(f"the node's data={data} must be an absolute path")
     if data and config.partition != OWN:
@@ -122,4 +125,5 @@ def _adapted(config: RunConfig, data: str = "", device: str = "") -> RunConfig:
             f"the node brings its own data ({data}), which partition={config.partition} cannot split: "
             f"run with partition={OWN}, or start the node without data"
         )
+    config = config.with_model(model) if model else config
     return config.replace(dataset=data or config.dataset, device=device or config.device)

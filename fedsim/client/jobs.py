@@ -251,7 +251,7 @@ class ClientJob:
         own = self.personal if isinstance(self.personal, PersonalModel) else PersonalModel(self.personal)
         layout = self.task.network(own.network).layout
         tensors = layout.named(own.weights)
-        data, config = data_of(self.config, self.job.client), self.config
+        data, config = data_of(self.config, self.job.client), self.task.config
         if own.network in registry.providers("model"):
             config = config.replace(model=own.network)
         rows = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), metrics)
@@ -309,7 +309,8 @@ class TaskCache:
         config, client, classes, poisoned = key
         data, attack = data_of(config, client), attack_of(config)
         goal = attack.goal(data) if attack.has_goal else None
-        task = TorchTask(config, attack.poisoned(data, client) if poisoned else data, classes, client, goal)
+        own = _for_model(config, config.model_of(client))
+        task = TorchTask(own, attack.poisoned(data, client) if poisoned else data, classes, client, goal)
         self._tasks[key] = task
         self._bytes += task.nbytes
         while self._bytes > cache_bytes() and len(self._tasks) > 1:
@@ -344,6 +345,12 @@ def attack_in(config: RunConfig, job: Job) -> Attack | None:
 def poisons_data(config: RunConfig, job: Job) -> bool:
     """Whether the client trains on poisoned data in this job."""
     return (attack := attack_in(config, job)) is not None and attack.poisons_data
+
+
+@lru_cache(maxsize=32)
+def _for_model(config: RunConfig, model: str) -> RunConfig:
+    """The configuration of the clients with this model: equal ones share their networks."""
+    return config.with_model(model)
 
 
 def data_of(config: RunConfig, client: int) -> Any:

@@ -68,7 +68,7 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
     """Prints the tables, and writes the figures to the folder `figures` unless it is None."""
     from fedsim.report.relations import group_table
     from fedsim.report.result_tables import cost_table, published_sources, result_table
-    from fedsim.report.tables import outdated, pairs_table, results_table, search_table, show, time_table
+    from fedsim.report.tables import model_table, outdated, pairs_table, results_table, search_table, show, time_table
 
     settings, metric = found.settings, found.metric
     for search in found.searches:
@@ -84,8 +84,9 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
     show(table)
     for line in outdated(found.runs, metric=metric.name):
         print(line)
-    if (pairs := pairs_table(settings)) is not None:
-        show(pairs)
+    for further in (model_table(settings), pairs_table(settings)):
+        if further is not None:
+            show(further)
     if (by_group := group_table(found.runs)) is not None:
         show(by_group)
     show(time_table(settings))

@@ -322,7 +322,7 @@ function drawLabels() {
   let most = 1e-9;
   for (let c = 0; c < clients.length; c++) for (let r = 0; r < classes; r++) most = Math.max(most, share(r, c));
   $("most").textContent = percent(most);
-  heat($("labels"), classes, clients.length, (r, c) => share(r, c) / most, (r, c) => `client ${clients[c][0]}, class ${r}: ${clients[c][3][r] ?? 0} of ${clients[c][1]} samples (${clients[c][2]} tests)`, Math.max(2, Math.min(4, clients.length / classes)));
+  heat($("labels"), classes, clients.length, (r, c) => share(r, c) / most, (r, c) => `client ${clients[c][0]}, class ${r}: ${clients[c][3][r] ?? 0} of ${clients[c][1]} samples (${clients[c][2]} tests)${clients[c][4] ? ", model " + clients[c][4] : ""}`, Math.max(2, Math.min(4, clients.length / classes)));
 }
 
 function drawConfig() {

@@ -139,7 +139,8 @@ def _run(run: RunResult, jobs: Budget, entries: Budget, shared: dict[str, int]) 
     def share(value: Any) -> int:
         return shared.setdefault(json.dumps(value), len(shared))
 
-    clients = [[client["id"], client["train"], client["test"], client["labels"]] for client in run.manifest["clients"]]
+    keys = ("id", "train", "test", "labels", "model")
+    clients = [[client.get(key) for key in keys] for client in run.manifest["clients"]]
     manifest = {key: run.manifest.get(key) for key in ("engine", "python", "packages")}
     fits = jobs.take(min(JOBS, len(run.jobs)))
     kept = run.jobs[:JOBS] if fits else []

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ class RunResult:
     def malicious(self) -> frozenset[int]:
         """The clients that attacked at least once."""
         return frozenset(self.manifest.get("malicious", ()))
+
+    @cached_property
+    def models(self) -> dict[str, list[int]]:
+        """The models of the clients by name -> the columns of the clients that have it."""
+        found: dict[str, list[int]] = {}
+        for column, client in enumerate(self.manifest["clients"]):
+            found.setdefault(str(client.get("model", self.config.get("model"))), []).append(column)
+        return found
+
+    def parameters(self, model: str) -> int | None:
+        """How many parameters a model has; None in runs of versions that did not record it."""
+        tensors = self.manifest.get("layouts", {}).get(model, {}).get("parameters")
+        return None if tensors is None else sum(prod(shape) for _, shape, *_ in tensors)
 
     @cached_property
     def steps(self) -> Values:

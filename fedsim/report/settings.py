@@ -17,7 +17,8 @@ from fedsim.sweep.manifest import PlannedRun
 
 # keys that do not belong to a setting
 IGNORED = ("seed", "workers", "worker-gpus", "server-memory", "checkpoint-every", "timeout", "data-root", "device")
-DATA_KEYS = ("dataset", "partition", "clients", "validation")  # settings that agree in these have the same clients
+# settings that agree in these have the same clients
+DATA_KEYS = ("dataset", "partition", "clients", "validation", "public")
 VALUE_ONLY = ("dataset", "partition", "pace", "stragglers")  # keys that labels leave out: their values are clear alone
 WORST_SHARE = 0.1  # share of the clients that counts as the worst
 
@@ -73,7 +74,8 @@ class Setting:
     @cached_property
     def data(self) -> str:
         """Equal for settings whose clients hold the same data."""
-        return repr(sorted((k, v) for k, v in self.config.items() if k in DATA_KEYS or k.startswith("partition.")))
+        keys = [k for k in self.config if k in DATA_KEYS or k.startswith("partition.")]
+        return repr(sorted((k, self.config[k]) for k in keys if k != "public" or self.config[k]))
 
     def series(self, kind: str = "personal") -> list[Series]:
         """The metric of every run that measured it."""

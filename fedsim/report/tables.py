@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from statistics import mean
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -71,6 +72,27 @@ def pairs_table(settings: Sequence[Setting]) -> Table | None:
     for i, each in enumerate(settings):
         pairs = [tests.get((min(i, j), max(i, j))) for j in range(len(settings))]
         table.add_row(escape(f"{i + 1} {each.label}"), *("" if pair is None else f"{pair[1]:.2g}" for pair in pairs))
+    return table
+
+
+def model_table(settings: Sequence[Setting]) -> Table | None:
+    """The final value of the clients with each model; None unless clients of a run have different models."""
+    runs = [run for each in settings for run in each.runs]
+    if not any(len(run.models) > 1 for run in runs):
+        return None
+    sizes = {name: run.parameters(name) for run in runs for name in run.models}
+    metric = settings[0].metric
+    names = [name if size is None else f"{name} ({size:,})" for name, size in sizes.items()]
+    table = _table(f"final {metric.name} by the clients' model (parameters)", *names)
+    for each in settings:
+        found = [(run.models, run.series("personal", metric.name).values) for run in each.runs]
+        ends = [
+            {m: float(np.nanmean(values[-1][own])) for m, own in models.items()}
+            for models, values in found
+            if len(values)
+        ]
+        cells = [MeanStd.of([end[name] for end in ends if name in end]) for name in sizes]
+        table.add_row(escape(each.label), *(cell.text(metric.format, metric.scale) for cell in cells))
     return table
 
 

@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from importlib.metadata import distributions
@@ -27,7 +28,7 @@ from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
 from fedsim.results.curves import KINDS, Curve
 from fedsim.results.matrices import Matrices
 from fedsim.results.progress import Progress, Silent
-from fedsim.server.fleet import Client, Fleet
+from fedsim.server.fleet import Fleet
 
 # Keys that say where and how patiently a run works, not what it is.
 MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus", "server-memory")
@@ -301,9 +302,14 @@ class Record:
             return
         before = read_manifest(self.folder)
         for row in before["clients"]:
-            was = Client(row["id"], 0, row["train"], row["test"], tuple(row["labels"]))
-            if other := was.differs(self.fleet[was.id]):
+            now = self.fleet[row["id"]]
+            own = {"labels": tuple(row["labels"]), "model": row.get("model", now.model)}
+            was = replace(now, train=row["train"], test=row["test"], **own)
+            if other := was.differs(now):
                 raise ConfigError(f"client {was.id} has other data than when {self.folder} began: {other}")
+        for name, layout in self.fleet.layouts.items():
+            if before.get("layouts", {}).get(name, told := json.loads(layout.to_json())) != told:
+                raise ConfigError(f"model {name} has other tensors than when {self.folder} began")
         self.run = RunIdentity(before.get("run", self.run.id), (*before.get("resumed", ()), done), done)
         kept = [e for e in read_events(self.folder) if e["round"] < done or (e["kind"], e["round"]) == ("step", done)]
         write_text(self.folder / EVENTS, "".join(json.dumps(e) + "\n" for e in kept))
@@ -328,7 +334,11 @@ class Record:
             "python": platform.python_version(),
             "packages": _versions("flwr", "ray", "torch", "numpy"),
             "written": datetime.now().isoformat(timespec="seconds"),
-            "clients": [{"id": c.id, "train": c.train, "test": c.test, "labels": c.labels} for c in self.fleet.clients],
+            "clients": [
+                {"id": c.id, "train": c.train, "test": c.test, "labels": c.labels, "model": c.model}
+                for c in self.fleet.clients
+            ],
+            "layouts": {name: json.loads(layout.to_json()) for name, layout in self.fleet.layouts.items()},
             **({"malicious": malicious_clients(self.config)} if self.config.attack != "none" else {}),
         }
         write_json(self.folder / MANIFEST, manifest)

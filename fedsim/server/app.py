@@ -20,6 +20,7 @@ from fedsim.logs import print_messages
 from fedsim.results import progress
 from fedsim.results.folder_lock import locked
 from fedsim.results.record import Record, new_folder, old_folder
+from fedsim.server.fleet import check_models
 from fedsim.server_optimizers import server_optimizer_of
 
 app = ServerApp()
@@ -32,6 +33,11 @@ def build(config: RunConfig) -> FlowerStrategy:
         raise ConfigError(
             f"the server of {algorithm.name} needs {', '.join(missing)}: install it on the server's machine"
         )
+    if algorithm.public and not config.public:
+        raise ConfigError(f"{algorithm.name} needs public data: set public=N, the number of samples")
+    if "server" in algorithm.public:
+        registry.load("fedsim.partitions.public:public_data")(config)  # raises ConfigError if it is not there
+    check_models(config, config.models)
     server = algorithm.server
     if config.aggregator != "mean" and not server.averages:
         why = f"{algorithm.name} does not average its clients' updates"

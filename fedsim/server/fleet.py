@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -12,12 +12,13 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.layout import Layout
 from fedsim.transport import wire
 from fedsim.transport.grid import exchange
-from fedsim.weights import Weights
+from fedsim.weights import Weights, no_buffers
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +35,34 @@ class Client:
     shape: tuple[int, ...] = ()  # of a sample; images: channels, height, width
     lasting: bool = False  # its node keeps its state on disk
     objective: str = "classification"
+    model: str = ""  # the name of its model
+    public: str = ""  # a fingerprint of its public data
 
     def differs(self, other: "Client") -> str:
-        """In words, what `other` holds instead of this client's data; empty if the data are the same."""
+        """In words, what `other` has instead of this client's data and model; empty if they are the same."""
         if (other.train, other.test) != (self.train, self.test):
             return f"{other.train} training and {other.test} test samples instead of {self.train} and {self.test}"
-        return "" if other.labels == self.labels else f"labels {other.labels} instead of {self.labels}"
+        if other.labels != self.labels:
+            return f"labels {other.labels} instead of {self.labels}"
+        if other.model != self.model:
+            return f"model {other.model} instead of {self.model}"
+        return "" if other.public == self.public else "other public samples"
 
 
 @dataclass
 class Fleet:
-    """Every client of the run, the initial model, and which clients are busy or absent."""
+    """Every client of the run, the initial model, and which clients are busy or absent.
+
+    `layout` and `initial` are those of the network that all clients have in common (`Algorithm.common`); they are empty
+    if there is none, because the clients' models differ. `layouts` are those of the clients' own models.
+    """
 
     clients: Sequence[Client]
     layout: Layout
     initial: Weights
     busy: dict[int, int] = field(default_factory=dict)  # client -> the step its training job started from
     absent_until: dict[int, float] = field(default_factory=dict)  # client -> when it is back; infinity: unknown
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  # by name of the model
 
     def __post_init__(self) -> None:
         self._by_id = {c.id: c for c in self.clients}
@@ -88,6 +100,19 @@ class Fleet:
             table[row, : len(client.labels)] = client.labels
         return table
 
+    def layout_of(self, client: int) -> Layout:
+        """The layout of a client's own model."""
+        return self.layouts.get(self[client].model, self.layout)
+
+    @property
+    def features(self) -> int:
+        """The width of the head's input in all clients' models; raises ConfigError if the models differ in it."""
+        widths = {name: layout.features for name, layout in (self.layouts or {"": self.layout}).items()}
+        if len(set(widths.values())) > 1:
+            told = ", ".join(f"{name} has {width}" for name, width in widths.items())
+            raise ConfigError(f"the clients exchange features, so their models must have equally many: {told}")
+        return next(iter(widths.values()))
+
     def idle(self, now: float = 0.0) -> list[int]:
         """Clients that can get a job now."""
         return [c.id for c in self.clients if c.id not in self.busy and self.absent_until.get(c.id, now) <= now]
@@ -103,10 +128,30 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
     Raises FedsimError or ConfigError if nodes are missing or their answers do not fit together.
     """
     clients = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
-    classes, first = max(len(c.labels) for c in clients), clients[0].node
-    order = wire.pack_query(first, wire.INITIAL, config.timeout, classes)
-    layout, initial = wire.unpack_initial(exchange(grid, [order], config.timeout)[first])
-    return Fleet(clients, layout, initial)
+    classes, common = max(len(c.labels) for c in clients), registry.find("algorithm", config.algorithm).common
+
+    def ask(client: Client, network: str) -> tuple[Layout, Weights]:
+        query = wire.pack_query(client.node, wire.INITIAL, config.timeout, classes, network)
+        return wire.unpack_initial(exchange(grid, [query], config.timeout)[client.node])
+
+    owners = {client.model: client for client in reversed(clients)}  # the first client with each model
+    check_models(config, owners)
+    found = {name: ask(client, "model") for name, client in owners.items()}
+    layouts = {name: layout for name, (layout, _) in found.items()}
+    if common not in (None, "model"):
+        return Fleet(clients, *ask(clients[0], str(common)), layouts=layouts)
+    none = Layout(()), Weights(no_buffers())
+    return Fleet(clients, *(none if len(found) > 1 else found[clients[0].model]), layouts=layouts)
+
+
+def check_models(config: RunConfig, models: Collection[str]) -> None:
+    """Raises ConfigError if clients have these models and the algorithm needs one model for all of them."""
+    if len(models) > 1 and registry.find("algorithm", config.algorithm).common == "model":
+        known = [name for name in registry.names("algorithm") if registry.find("algorithm", name).common != "model"]
+        raise ConfigError(
+            f"the clients have the models {', '.join(sorted(models))}, but {config.algorithm} exchanges weights, which "
+            f"needs one model for all. Algorithms for different models: {', '.join(known)}"
+        )
 
 
 def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
@@ -124,6 +169,8 @@ def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
     if other := [c for c in clients if c.objective != clients[0].objective]:
         told = " but ".join(f"client {c.id} has data for {c.objective}" for c in (clients[0], other[0]))
         raise ConfigError(f"{told}: one run needs one objective")
+    if other := [c for c in clients if c.public != clients[0].public]:
+        raise ConfigError(f"client {other[0].id} has other public samples than client {clients[0].id}")
     if other := [c for c in clients if c.shape != clients[0].shape]:
         told = " but ".join(f"client {c.id} has samples of shape {c.shape}" for c in (clients[0], other[0]))
         raise ConfigError(f"{told}: one model needs one shape")
@@ -134,7 +181,8 @@ def client_of(node: int, reply: Message) -> Client:
     """The client that a node's answer to the roll call describes."""
     said = wire.unpack_presence(reply)
     sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
-    return Client(said["client"], node, *sizes, labels, shape, said["lasting"], said["objective"])
+    rest = (said[name] for name in ("lasting", "objective", "model", "public"))
+    return Client(said["client"], node, *sizes, labels, shape, *rest)
 
 
 def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:

@@ -77,7 +77,8 @@ def run(
     wall = config.clock == "wall"
     messenger: Messenger | DirectMessenger
     if isinstance(grid, JobGrid):
-        together = at_once(config, fleet.layout), _averages_groups(strategy, config)
+        size = 1 if len(fleet.layouts) > 1 else at_once(config, fleet.layout)  # a group needs one network
+        together = size, _averages_groups(strategy, config)
         messenger = DirectMessenger(grid, record.run, fleet.classes, wall, *together)
     else:
         messenger = Messenger(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)

@@ -279,8 +279,14 @@ def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
 # The roll call
 
 
-def pack_query(node: int, kind: str, ttl: float, classes: int = 0) -> Message:
-    return Message(RecordDict({NUMBERS: ConfigRecord({"classes": classes})}), node, kind, ttl=ttl)
+def pack_query(node: int, kind: str, ttl: float, classes: int = 0, network: str = "model") -> Message:
+    """`network`: whose layout and initial weights are asked for (INITIAL)."""
+    return Message(RecordDict({NUMBERS: ConfigRecord({"classes": classes, "network": network})}), node, kind, ttl=ttl)
+
+
+def network_of(message: Message) -> str:
+    """The network that a query asks for."""
+    return str(message.content.config_records[NUMBERS]["network"])
 
 
 def classes_of(message: Message) -> int:

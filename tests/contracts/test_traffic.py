@@ -12,6 +12,7 @@ from fedsim.layout import Part
 from fedsim.partitions.client_data import client_data
 
 CLIENTS, ROUNDS, CLASSES = 4, 2, 10
+PUBLIC = 60  # samples, of algorithms that use them
 INTEGER = 2  # an int64 in floats of 4 bytes
 
 
@@ -60,6 +61,7 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedavg": lambda s: symmetric(s.model),
     "fedbabu": lambda s: symmetric(s.base),
     "fedbn": lambda s: symmetric(s.model - s.norm),
+    "feddistill": lambda s: Traffic(CLASSES**2, 0, CLASSES**2 + CLASSES * INTEGER, first=0),
     # at most 4 peers; there are 3, in the second of two rounds
     "fedfomo": lambda s: Traffic((CLIENTS - 1) * s.model // ROUNDS, 0, s.model + CLIENTS),
     "fedmtl": lambda s: Traffic(s.model, 0, s.model),
@@ -73,7 +75,9 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedphp": lambda s: symmetric(s.model),
     "fedrep": lambda s: symmetric(s.base),
     "fedrod": lambda s: symmetric(s.model),
+    "kt-pfl": lambda s: Traffic(PUBLIC * CLASSES, 0, PUBLIC * CLASSES, first=0),
     "lg-fedavg": lambda s: symmetric(s.model - s.first),
+    "local": lambda s: symmetric(0),
     "pfedhn": lambda s: symmetric(s.model),
     "fedgen": lambda s: Traffic(s.model + generator(s) + CLASSES * INTEGER, s.model, s.model, first=s.model),
     "fedpac": lambda s: Traffic(s.model + prototypes(s), s.model, s.model + 2 * CLASSES * s.features + 1),

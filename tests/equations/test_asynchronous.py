@@ -168,7 +168,8 @@ def test_twafl_exchanges_the_deep_part_seldom() -> None:
 def test_twafl_refuses_what_does_not_fit() -> None:
     strategy = server("twafl", deep_stages=("tail",))
     with pytest.raises(
-        ConfigError, match=r"unknown part of the model 'tail'.*Choices: all, base, batch-norm, buffers, head, norm, vectors$"
+        ConfigError,
+        match=r"unknown part of the model 'tail'.*Choices: all, base, batch-norm, buffers, head, norm, vectors$",
     ):
         started(strategy, 0, 0, 0)
 
