@@ -1,4 +1,4 @@
-"""Learning from another network's output, and training the received model together with a private one."""
+"""Learning from another network's output, and training a shared model together with the client's own."""
 
 from abc import abstractmethod
 
@@ -7,10 +7,13 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 
 from fedsim.algorithm import Task
+from fedsim.clients.local import own_model
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.training import BatchStep, Trainer
-from fedsim.payload import ClientState, Downlink, PersonalModel, Uplink
+from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.weights import Weights
+
+SHARED = "shared"  # the network that is exchanged
 
 
 def divergence(teacher: Tensor, student: Tensor) -> Tensor:
@@ -19,28 +22,20 @@ def divergence(teacher: Tensor, student: Tensor) -> Tensor:
     return kl_div(found, target, reduction="batchmean", log_target=True)
 
 
-class PrivateModel(LocalSGD):
-    """The received model and a private one are trained on the same mini-batches; the private one is never sent."""
-
-    @property
-    @abstractmethod
-    def private_network(self) -> str:
-        """The name of the private model's network."""
+class BesideShared(LocalSGD):
+    """The client's own model, which is never sent, and the network `shared` are trained on the same mini-batches."""
 
     @abstractmethod
-    def together(self, task: Task, private: Trainer, state: ClientState) -> BatchStep:
-        """A step of both models on a mini-batch; the trainer that it is called with holds the received model."""
+    def together(self, task: Task, shared: Trainer, state: ClientState) -> BatchStep:
+        """A step of both on a mini-batch, which returns the shared model's loss; the trainer that it is called with
+        holds the client's own model."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
-        private = task.companion(self.own(task, state), self.private_network)
-        fit = task.fit(down.model, rng, step=self.together(task, private, state))
-        state.weights["private"] = private.weights()
-        delta, local = fit.weights.delta(down.model), self.personalize(task, down, state, rng)
-        return Uplink(task.examples, {"delta": delta}, metrics={"loss": fit.loss}, local=local)
+        shared = task.companion(down.model, SHARED)
+        fit = task.fit(own_model(task, state), rng, step=self.together(task, shared, state))
+        state.weights["model"] = fit.weights
+        delta = shared.weights().delta(down.model)
+        return Uplink(task.examples, {"delta": delta}, metrics={"loss": fit.loss}, local=fit.weights)
 
-    def own(self, task: Task, state: ClientState) -> Weights:
-        """The private model as it is now: at first the initial one of its network."""
-        return state.weights["private"] if "private" in state.weights else task.initial(self.private_network)
-
-    def personalize(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> PersonalModel:
-        return PersonalModel(self.own(task, state), network=self.private_network)
+    def personalize(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Weights:
+        return own_model(task, state)

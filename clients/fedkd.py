@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 
 from fedsim.algorithm import Task
 from fedsim.clients.batch_steps import descend
-from fedsim.clients.distillation import PrivateModel, divergence
+from fedsim.clients.distillation import SHARED, BesideShared, divergence
 from fedsim.clients.optimizers import make_optimizer
 from fedsim.clients.training import Batch, BatchStep, Trainer
 from fedsim.layout import VECTORS, Layout
@@ -17,29 +17,25 @@ from fedsim.payload import Array, ClientState, Downlink, Uplink
 from fedsim.weights import Vec
 
 
-class FedKdClient(PrivateModel):
-    """Expects parameters with `kl`, `hidden` and `private`. Equation numbers are those of `fedsim.strategies.fedkd`."""
-
-    @property
-    def private_network(self) -> str:
-        return self.params.private or "model"
+class FedKdClient(BesideShared):
+    """Expects parameters with `kl` and `hidden`. Equation numbers are those of `fedsim.strategies.fedkd`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         uplink = super().train(task, down, state, rng)
-        delta = uplink.weights["delta"]
-        arrays = compressed(task.layout, delta.parameters, float(down.numbers["energy"]))
-        return replace(uplink, weights={"delta": delta.only(task.layout.part(VECTORS))}, arrays=arrays)
+        delta, layout = uplink.weights["delta"], task.network(SHARED).layout
+        arrays = compressed(layout, delta.parameters, float(down.numbers["energy"]))
+        return replace(uplink, weights={"delta": delta.only(layout.part(VECTORS))}, arrays=arrays)
 
-    def together(self, task: Task, private: Trainer, state: ClientState) -> BatchStep:
+    def together(self, task: Task, shared: Trainer, state: ClientState) -> BatchStep:
         kl, hidden = self.params.kl, self.params.hidden
-        device = private.samples.device
+        device = shared.samples.device
         projection = torch.tensor(self._projection(task, state), device=device, requires_grad=True)
         optimizer = make_optimizer(task.config, task.lr, [projection])
 
         def both(trainer: Trainer, batch: Batch) -> Tensor:
             x, y = batch
-            (f_m, out_m), (f_s, out_s) = private.forward(x), trainer.forward(x)
-            mentor, mentee = private.objective.loss(out_m, y), trainer.objective.loss(out_s, y)
+            (f_m, out_m), (f_s, out_s) = trainer.forward(x), shared.forward(x)
+            mentor, mentee = trainer.objective.loss(out_m, y), shared.objective.loss(out_s, y)
             q = 1 / (mentor + mentee).detach()  # (1)
             if kl:  # (2)
                 mentor, mentee = mentor + q * kl * divergence(out_s, out_m), mentee + q * kl * divergence(out_m, out_s)
@@ -47,9 +43,9 @@ class FedKdClient(PrivateModel):
                 seen = f_s.flatten(1) @ projection.T
                 mentor = mentor + q * hidden * mse_loss(f_m.flatten(1), seen.detach())
                 mentee = mentee + q * hidden * mse_loss(seen, f_m.flatten(1).detach())
-            descend(private, mentor)  # (3)
+            descend(trainer, mentor)  # (3)
             optimizer.zero_grad()
-            descend(trainer, mentee)
+            descend(shared, mentee)
             optimizer.step()
             state.arrays["projection"] = projection.detach().cpu().numpy()
             return mentee
@@ -59,7 +55,7 @@ class FedKdClient(PrivateModel):
     def _projection(self, task: Task, state: ClientState) -> Array:
         if "projection" in state.arrays:
             return state.arrays["projection"]
-        return np.eye(task.network(self.private_network).layout.features, task.layout.features, dtype=np.float32)
+        return np.eye(task.layout.features, task.network(SHARED).layout.features, dtype=np.float32)
 
 
 def compressed(layout: Layout, update: Vec, energy: float) -> dict[str, Array]:

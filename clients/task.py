@@ -38,6 +38,7 @@ from fedsim.rng import stream
 from fedsim.weights import Weights
 
 TEST_BATCH = 1024
+PARAMETER = "params."  # begins the target of a network that a parameter of the algorithm names
 Predict = Any  # (trainer, inputs) -> output, see `payload.PersonalModel`
 
 
@@ -258,6 +259,11 @@ def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, 
     networks = registry.find("algorithm", config.algorithm).networks
     if name == "model":
         make, key = registry.find("model", config.model), ["model"]
+    elif networks.get(name, "").startswith(PARAMETER):
+        chosen = getattr(config.params(config.algorithm), networks[name].removeprefix(PARAMETER))
+        if not chosen:
+            return network(config, "model", shape, classes, device)
+        make, key = registry.find("model", chosen), ["network", name]
     elif name in networks:
         make, key = registry.load(networks[name]), ["network", name]
     elif name in registry.providers("model"):
@@ -270,9 +276,8 @@ def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(config.seed, *key).integers(2**63)))
         module: nn.Module = make(shape, classes, **_features(make, config, shape, classes, device))
-    initial = weights_of(module)
     module.to(device).to(memory_format=torch.channels_last)
-    return Network(module, layout_of(module), initial)
+    return Network(module, layout_of(module), weights_of(module))
 
 
 def _features(

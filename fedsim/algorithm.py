@@ -281,7 +281,9 @@ class Algorithm(Generic[P]):
     pace: str = "synchronous"
     server_optimizer: str = "sgd"
     finetune: Callable[[P], FineTuning] = no_fine_tuning  # what its parameters say about fine-tuning
-    networks: Mapping[str, str] = field(default_factory=dict)  # further networks: name -> "module:factory"
+    # Further networks: name -> "module:factory", or "params.FIELD": the registered model that this parameter names, empty:
+    # the client's model
+    networks: Mapping[str, str] = field(default_factory=dict)
     # The network that all clients have in common: `Fleet.layout` and `Fleet.initial` are its own. Unless it is "model",
     # clients may have models of different architectures. None: nothing that travels depends on a network.
     common: str | None = "model"

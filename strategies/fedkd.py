@@ -10,7 +10,7 @@ Server (5):  s <- s + sum_{k in S} (n_k / n_S) * (s_k - s), as FedAvg, of the pr
 | symbol   | meaning                                                      | name here                             |
 | -------- | ------------------------------------------------------------ | ------------------------------------- |
 | s        | shared model ("mentee")                                      | `GlobalState.model`                   |
-| m_k, W_k | private model ("mentor"), and projection of features         | `private`, `projection` in the state  |
+| m_k, W_k | private model ("mentor"), and projection of features         | `model`, `projection` in the state    |
 | f        | features, the input of the head                              | `Trainer.forward`                     |
 | r, R     | round, number of rounds                                      | `GlobalState.step`, `RunConfig.rounds`|
 | T        | share of the squared singular values that is kept            | `energy` of the downlink              |
@@ -22,7 +22,8 @@ features get no gradient: with a gradient of q the cross-entropy would be unlear
 identity (cut to the features' widths) and takes a step along q dH/dW. `kl` = `hidden` = 0 with `start` = `end` = 1 is FedAvg
 for s and local training for m_k, bit for bit.
 Deviations: only uplinks are compressed, because a compressed update is wrong for a client that missed the last one; updates
-are averaged by samples; m_k's optimizer starts anew in every job.
+are averaged by samples; m_k's optimizer starts anew in every job. Clients may have different mentors (`model=mlp,cnn`);
+`shared` then names the model of s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ from fedsim.algorithm import Algorithm, GlobalState
 from fedsim.config import Fraction, NonNegativeFloat
 from fedsim.layout import VECTORS, Layout
 from fedsim.payload import Arrival, Downlink, Spec, Uplink
-from fedsim.strategies.fedavg import FedAvg
+from fedsim.strategies.shared_network import SharedNetwork
 from fedsim.weights import Weights
 
 
@@ -45,14 +46,14 @@ class Params:
     end: Fraction = 0.98  # and in the last one
     kl: NonNegativeFloat = 1.0  # weight of KL in (2); 0: no distillation of outputs
     hidden: NonNegativeFloat = 1.0  # weight of H in (2); 0: no distillation of features
-    private: str = ""  # the mentor's model (see `fedsim list models`); empty: the run's
+    shared: str = ""  # the mentee's model (see `fedsim list models`); empty: the run's
 
     def __post_init__(self) -> None:
-        if self.private:
-            registry.check("model", self.private)
+        if self.shared:
+            registry.check("model", self.shared)
 
 
-class FedKd(FedAvg):
+class FedKd(SharedNetwork):
     """(5)."""
 
     def instruct(self, state: GlobalState, client: int, train: bool) -> Downlink:
@@ -96,4 +97,6 @@ FEDKD = Algorithm(
     params=Params,
     server=FedKd,
     client="fedsim.clients.fedkd:FedKdClient",
+    networks={"shared": "params.shared"},
+    common="shared",
 )

@@ -20,7 +20,8 @@ needs, and sends its own with C counts. As long as nobody has sent prototypes th
 then only sends those of the initial model. There is no cross-entropy of the head, which is never trained: (5) is a linear
 head with weights P_kc and no bias. Classes that nobody holds are left out of the softmax, samples of them have no loss.
 Deviations: the authors train a projection on frozen pretrained networks, here the run's model is trained as a whole; their
-code contrasts prototypes as anchors with the samples of a mini-batch, (2) is the paper's loss.
+code contrasts prototypes as anchors with the samples of a mini-batch, (2) is the paper's loss. Models may differ as long as
+F is the same.
 """
 
 from dataclasses import dataclass
@@ -72,5 +73,6 @@ FEDPCL = Algorithm(
     about="contrastive learning of features with the prototypes of all clients (Tan et al. 2022)",
     params=Params,
     server=FedPcl,
+    common=None,
     client="fedsim.clients.fedpcl:FedPclClient",
 )

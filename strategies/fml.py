@@ -7,13 +7,14 @@ Server (3):  g <- g + sum_{k in S} (n_k / n_S) * (g_k - g), as FedAvg
 | symbol  | meaning                                                     | name here                        |
 | ------- | ----------------------------------------------------------- | -------------------------------- |
 | g       | shared model ("meme")                                       | `GlobalState.model`              |
-| p_k     | private model of client k, perhaps of another architecture  | `private` in the client's state  |
+| p_k     | private model of client k, perhaps of another architecture  | `model` in the client's state    |
 | KL      | of the softmax outputs, mean over the mini-batch            | `divergence`                     |
 
 Both models predict on the same mini-batch before either takes its step, and a partner's output gets no gradient. The
 personal model is p_k; g is the global one. alpha = beta = 1 separates them: g is FedAvg's model and p_k local training's,
-bit for bit. `private` names the model of all clients' p_k, empty: the run's model; it starts from the common initial
-weights. Deviations: g is averaged by samples; p_k's optimizer starts anew in every job, as g's does.
+bit for bit. Clients may have different models p_k (`model=mlp,cnn`); `shared` then names the model of g. Private models of
+one architecture start from the same weights. Deviations: g is averaged by samples; p_k's optimizer starts anew in every
+job, as g's does.
 """
 
 from dataclasses import dataclass
@@ -21,21 +22,21 @@ from dataclasses import dataclass
 from fedsim import registry
 from fedsim.algorithm import Algorithm
 from fedsim.config import Fraction
-from fedsim.strategies.fedavg import FedAvg
+from fedsim.strategies.shared_network import SharedNetwork
 
 
 @dataclass(frozen=True)
 class Params:
     alpha: Fraction = 0.5  # weight of the labels for the private model
     beta: Fraction = 0.5  # and for the shared one
-    private: str = ""  # a model (see `fedsim list models`); empty: the run's
+    shared: str = ""  # the model of g (see `fedsim list models`); empty: the run's
 
     def __post_init__(self) -> None:
-        if self.private:
-            registry.check("model", self.private)
+        if self.shared:
+            registry.check("model", self.shared)
 
 
-class Fml(FedAvg):
+class Fml(SharedNetwork):
     """(3); the private models stay with the clients."""
 
 
@@ -45,4 +46,6 @@ FML = Algorithm(
     params=Params,
     server=Fml,
     client="fedsim.clients.fml:FmlClient",
+    networks={"shared": "params.shared"},
+    common="shared",
 )

@@ -127,7 +127,7 @@ def test_a_step_of_mentor_mentee_and_projection_by_hand(small: Small) -> None:
     rng = np.random.default_rng(3)
     s, m = (Weights(rng.normal(size=650).astype(np.float32) * np.float32(0.1)) for _ in range(2))
     w = (np.eye(64) + 0.01 * rng.normal(size=(64, 64))).astype(np.float32)
-    state = ClientState({"private": m}, {"projection": w.copy()})
+    state = ClientState({"model": m}, {"projection": w.copy()})
     down = Downlink({"model": s}, numbers={"energy": 1.0})
     uplink = FedKdClient(params_of("fedkd")).train(task, down, state, rng)
     x, target = data.x_train.reshape(len(data.x_train), -1).astype(np.float64), np.eye(10)[data.y_train]
@@ -144,7 +144,7 @@ def test_a_step_of_mentor_mentee_and_projection_by_hand(small: Small) -> None:
         slope = (softmax(own) - target + q * (softmax(own) - softmax(partner))) / len(x)
         return own.parameters - 0.1 * np.concatenate([(slope.T @ x).reshape(-1), slope.sum(axis=0)])
 
-    np.testing.assert_allclose(state.weights["private"].parameters, step(m, s), atol=1e-5)
+    np.testing.assert_allclose(state.weights["model"].parameters, step(m, s), atol=1e-5)
     after = s.parameters + restored(task.layout, uplink).parameters
     np.testing.assert_allclose(after, step(s, m), atol=1e-5)
     gap = x @ w.T - x
@@ -154,9 +154,10 @@ def test_a_step_of_mentor_mentee_and_projection_by_hand(small: Small) -> None:
 
 
 def test_a_mentor_of_another_architecture_and_smaller_uplinks(small: Small, finished: Finished) -> None:
-    keys = ("model=mlp", "rounds=3", "local-steps=3")
-    ours = finished(small("algorithm=fedkd", "fedkd.private=cnn", "fedkd.start=0.5", "fedkd.end=0.5", *keys), name="kd")
-    fedavg = finished(small("algorithm=fedavg", *keys), name="fedavg")
+    keys = ("rounds=3", "local-steps=3")
+    different = ("model=cnn,mlr", "fedkd.shared=mlp", "fedkd.start=0.5", "fedkd.end=0.5")
+    ours = finished(small("algorithm=fedkd", *different, *keys), name="kd")
+    fedavg = finished(small("algorithm=fedavg", "model=mlp", *keys), name="fedavg")
     assert ours["failures"] == []
     assert ours["bytes_up"] < 0.2 * fedavg["bytes_up"]
     assert ours["bytes_down"] == fedavg["bytes_down"]
@@ -167,7 +168,7 @@ def test_bad_parameters_are_refused_by_name(small: Small) -> None:
     with pytest.raises(ConfigError, match=r"fedkd.end must be at least 0 and at most 1"):
         small("algorithm=fedkd", "fedkd.end=1.2")
     with pytest.raises(ConfigError, match=r"unknown model 'bert'"):
-        small("algorithm=fedkd", "fedkd.private=bert")
+        small("algorithm=fedkd", "fedkd.shared=bert")
 
 
 def test_filters_of_updates_refuse_factors(small: Small, finished: Finished) -> None:

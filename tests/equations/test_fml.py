@@ -13,7 +13,7 @@ from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.partitions.client_data import client_data
-from fedsim.payload import ClientState, Downlink, PersonalModel
+from fedsim.payload import ClientState, Downlink
 from fedsim.weights import Weights
 from tests.equations.halves import params_of
 
@@ -66,7 +66,7 @@ def test_a_step_of_both_models_by_hand(small: Small) -> None:
     task, data = task_of(config), client_data(config, 0)
     rng = np.random.default_rng(3)
     g, p = (Weights(rng.normal(size=650).astype(np.float32) * np.float32(0.1)) for _ in range(2))
-    state = ClientState({"private": p})
+    state = ClientState({"model": p})
     uplink = FmlClient(params_of("fml", alpha=0.3, beta=0.6)).train(task, Downlink({"model": g}), state, rng)
     x, target = data.x_train.reshape(len(data.x_train), -1), np.eye(10)[data.y_train]
 
@@ -79,38 +79,41 @@ def test_a_step_of_both_models_by_hand(small: Small) -> None:
         slope = (softmax(own) - share * target - (1 - share) * softmax(partner)) / len(x)
         return own.parameters - 0.1 * np.concatenate([(slope.T @ x).reshape(-1), slope.sum(axis=0)])
 
-    np.testing.assert_allclose(state.weights["private"].parameters, step(p, g, 0.3), atol=1e-5)  # (1)
+    np.testing.assert_allclose(state.weights["model"].parameters, step(p, g, 0.3), atol=1e-5)  # (1)
     np.testing.assert_allclose(g.parameters + uplink.weights["delta"].parameters, step(g, p, 0.6), atol=1e-5)  # (2)
     labels = -np.log(softmax(g)[target == 1]).mean()
     taught = (softmax(p) * np.log(softmax(p) / softmax(g))).sum(axis=1).mean()
     assert uplink.metrics["loss"] == pytest.approx(0.6 * labels + 0.4 * taught, rel=1e-5)
 
 
-def test_private_models_may_be_of_another_architecture(small: Small, finished: Finished) -> None:
-    keys = ("model=mlp", "rounds=3", "local-steps=3")
-    config = small("algorithm=fml", "fml.private=cnn-bn", "fml.alpha=1", *keys)
-    ours = finished(config, name="fml")
+def test_private_models_may_be_of_other_architectures(small: Small, finished: Finished) -> None:
+    keys = ("model=cnn-bn,mlr", "rounds=3", "local-steps=3", "fml.alpha=1", "fml.beta=1")
+    ours = finished(small("algorithm=fml", "fml.shared=mlp", *keys), name="fml")
+    local = finished(small("algorithm=local", *keys[:3]), name="local")
     assert ours["failures"] == []
-    assert ours["accuracy"]["personal"]["final"] > 0.3
-    task = task_of(config)
-    assert task.initial("cnn-bn").parameters.size != task.layout.size
-    same = task_of(config.replace(model="cnn-bn"))  # alpha = 1: a private model trains as if it were alone
-    alone = same.fit(task.initial("cnn-bn"), np.random.default_rng(0))
-    state, half = ClientState(), FmlClient(config.params("fml"))
-    uplink = half.train(task, Downlink({"model": task.initial()}), state, np.random.default_rng(0))
-    assert np.array_equal(state.weights["private"].parameters, alone.weights.parameters)
-    assert np.array_equal(state.weights["private"].buffers, alone.weights.buffers)
-    assert isinstance(uplink.local, PersonalModel)
-    assert task.evaluate(uplink.local.weights, network="cnn-bn") == same.evaluate(alone.weights)
+    for kind in ("personal", "local"):  # alpha = 1: a private model trains as if it were alone
+        assert ours["metrics"]["loss"][kind] == local["metrics"]["loss"][kind]
+    fedavg = finished(small("algorithm=fedavg", "model=mlp", *keys[1:3]), name="fedavg")
+    assert ours["bytes_up"] == fedavg["bytes_up"]
+    assert None not in ours["accuracy"]["global"]["per_client"]
+    taught = finished(small("algorithm=fml", "fml.shared=mlp", *keys[:3]), name="taught")
+    assert taught["metrics"]["loss"]["personal"] != local["metrics"]["loss"]["personal"]
+
+
+def test_different_models_need_the_name_of_the_shared_one(small: Small, finished: Finished) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the clients have the models mlp, mlr: name the one .* fml.shared=NAME. Choices:"
+    ):
+        finished(small("algorithm=fml", "model=mlp,mlr"))
 
 
 def test_a_newcomer_has_the_initial_private_model_and_absentees_do_not_move(small: Small) -> None:
     task, half, state = task_of(small("algorithm=fml", "local-steps=1")), FmlClient(params_of("fml")), ClientState()
     received = Downlink({"model": Weights(np.ones(task.layout.size, np.float32))})
     before = half.personalize(task, received, state, np.random.default_rng(0))
-    assert np.array_equal(before.weights.parameters, task.initial().parameters)
+    assert np.array_equal(before.parameters, task.initial().parameters)
     half.train(task, received, state, np.random.default_rng(0))
-    assert half.personalize(task, received, state, np.random.default_rng(0)).weights is state.weights["private"]
+    assert half.personalize(task, received, state, np.random.default_rng(0)) is state.weights["model"]
     assert received.model.parameters.tolist() == [1] * task.layout.size
 
 
@@ -118,4 +121,4 @@ def test_bad_parameters_are_refused_by_name(small: Small) -> None:
     with pytest.raises(ConfigError, match=r"fml.alpha must be at least 0 and at most 1"):
         small("algorithm=fml", "fml.alpha=1.5")
     with pytest.raises(ConfigError, match=r"unknown model 'resnet-1000'.*mlp"):
-        small("algorithm=fml", "fml.private=resnet-1000")
+        small("algorithm=fml", "fml.shared=resnet-1000")

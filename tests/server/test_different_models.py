@@ -29,11 +29,16 @@ from tests.nodes import Nodes
 Small = Callable[..., RunConfig]
 Finished = Callable[..., dict[str, Any]]
 ANY = [name for name in registry.names("algorithm") if registry.find("algorithm", name).common != "model"]
-EQUAL_WIDTH = {"fedproto": "cnn,cnn-bn"}  # others: mlp,mlr
+EQUAL_WIDTH = {"fedpcl": "cnn,cnn-bn", "fedproto": "cnn,cnn-bn"}  # others: mlp,mlr
 
 
 def models_for(name: str) -> str:
     return EQUAL_WIDTH.get(name, "mlp,mlr")
+
+
+def shared(name: str) -> list[str]:
+    """The network in common, of algorithms that have one."""
+    return [f"{name}.shared=mlp"] if registry.find("algorithm", name).common == "shared" else []
 
 
 def test_a_list_goes_round_the_clients_and_single_clients_have_their_own() -> None:
@@ -90,7 +95,7 @@ def test_the_roll_call_knows_the_layout_of_every_client(small: Small) -> None:
 @pytest.mark.parametrize("name", ANY)
 def test_a_client_trains_its_own_model(name: str, small: Small, finished: Finished, tmp_path: Path) -> None:
     names = models_for(name).split(",")
-    config = small(f"algorithm={name}", f"model={','.join(names)}", "local-steps=1")
+    config = small(f"algorithm={name}", f"model={','.join(names)}", "local-steps=1", *shared(name))
     summary = finished(config)
     assert summary["failures"] == []
     assert None not in summary["accuracy"]["personal"]["per_client"]
@@ -112,7 +117,7 @@ def state_of(config: RunConfig) -> tuple[type[Any], Any]:
 
 @pytest.mark.parametrize("name", ANY)
 def test_it_resumes_with_the_models_it_began_with(name: str, small: Small, tmp_path: Path) -> None:
-    config = small(f"algorithm={name}", f"model={models_for(name)}", "local-steps=1", "rounds=3")
+    config = small(f"algorithm={name}", f"model={models_for(name)}", "local-steps=1", "rounds=3", *shared(name))
     launch(config.replace(out=str(tmp_path / "whole")), "inline")
     stopped = config.replace(out=str(tmp_path / "stopped"))
 
