@@ -33,6 +33,27 @@ def test_spfl_agrees_with_the_inline_engine(deployment: Deployment, tmp_path: Pa
     assert read_summary(tmp_path / "real")["failures"] == []
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("algorithm=fedrep",),  # a part of the model
+        ("algorithm=ditto", "server-optimizer=adam"),  # a second model, moments on the server
+        ("algorithm=fedfomo",),  # the models of peers
+        ("algorithm=fedcp", "model=mlp"),  # a further network
+    ],
+    ids=lambda settings: settings[0].removeprefix("algorithm="),
+)
+def test_personalized_algorithms_agree_with_the_inline_engine(
+    settings: tuple[str, ...], deployment: Deployment, tmp_path: Path
+) -> None:
+    settings = (*settings, "rounds=2", "eval-every=2", "partition=dirichlet")
+    deployment.run(tmp_path / "real", *settings)
+    real, here = read_summary(tmp_path / "real"), read_summary(inline(tmp_path / "inline", *settings))
+    assert real["failures"] == []
+    for key in ("accuracy", "bytes_up", "bytes_down"):
+        assert real[key] == here[key], key
+
+
 def test_plga_finishes_with_stragglers_in_virtual_time(deployment: Deployment, tmp_path: Path) -> None:
     settings = ("algorithm=plga", "rounds=4", "pace=window", "stragglers=periodic", "stragglers.count=2")
     deployment.run(tmp_path / "real", *settings)
