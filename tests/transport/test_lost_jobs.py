@@ -74,24 +74,15 @@ def test_a_job_that_got_lost_is_sent_again(
     assert_as_if_nothing_had_been_lost(folder, grid.config, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "what", ["loses", "truncates"]
+)  # a node that is cut off while it sends leaves a part of an answer
 @pytest.mark.parametrize("pace", ["synchronous", "buffered"])
 def test_a_job_whose_answer_got_lost_is_done_again_from_where_it_started(
-    pace: str, small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    pace: str, what: str, small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     grid = Nodes(small("clients=3", "algorithm=scaffold", "rounds=4", f"pace={pace}"), tmp_path / "disks")
-    grid.loses = times(2, wire.TRAIN)
-    folder = run(grid, tmp_path / "run")
-    assert caplog.text.count(LOST) == 2
-    assert_as_if_nothing_had_been_lost(folder, grid.config, tmp_path)
-
-
-@pytest.mark.parametrize("pace", ["synchronous", "buffered"])
-def test_a_job_whose_answer_arrived_in_part_is_done_again_from_where_it_started(
-    pace: str, small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A node that is cut off in the middle of sending leaves an answer whose arrays are missing."""
-    grid = Nodes(small("clients=3", "algorithm=scaffold", "rounds=4", f"pace={pace}"), tmp_path / "disks")
-    grid.truncates = times(2, wire.TRAIN)
+    setattr(grid, what, times(2, wire.TRAIN))
     folder = run(grid, tmp_path / "run")
     assert caplog.text.count(LOST) == 2
     assert_as_if_nothing_had_been_lost(folder, grid.config, tmp_path)
