@@ -20,11 +20,12 @@ from fedsim.deploy.inventory import Inventory
 from fedsim.deploy.machine_files import PACKAGES
 from fedsim.errors import FedsimError, unknown
 from fedsim.flower.app_bundle import app_bundle
+from fedsim.transport.polling import Polling
 
 T = TypeVar("T")
 Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
-ONLINE_PATIENCE = 120.0  # seconds for the nodes to come online
+ONLINE_SECONDS = 120.0  # for the nodes to come online
 AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"  # modules that run on the machines
 
 # Python code and shell scripts that run on the machines.
@@ -63,8 +64,9 @@ class Federation:
 
     # Up and down
 
-    def up(self, install: bool = False) -> None:
-        """Starts what does not run and restarts what changed, then waits until every node is online."""
+    def up(self, install: bool = False, wait: float = ONLINE_SECONDS) -> None:
+        """Starts what does not run and restarts what changed, then waits until every node is online, at most `wait`
+        seconds: after that FedsimError says for each missing node what is wrong."""
         pki.check_complete(self.inventory.secrets, self.nodes)
         if install:
             self._install()
@@ -77,7 +79,7 @@ class Federation:
         self._register_keys()
         self._check_reachable()
         self._on_each(lambda host: self._start(host, host in changed), self.nodes.values())
-        self._await_online()
+        self._await_online(wait)
 
     def down(self, purge: bool = False) -> None:
         """Stops every machine, the server last; raises FedsimError at the end if one of them could not be stopped.
@@ -289,8 +291,8 @@ class Federation:
         if unreached := [name for name, success in reached.items() if not success]:
             raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in unreached))
 
-    def _await_online(self) -> None:
-        deadline, seen = time.monotonic() + ONLINE_PATIENCE, set[str]()
+    def _await_online(self, wait: float) -> None:
+        deadline, seen, polling = time.monotonic() + wait, set[str](), Polling(0.1, 2.0)
         while len(seen) < len(self.nodes):
             online = {name for name, node in self.registered_nodes().items() if node["status"] == "online"}
             for name in sorted(online & set(self.nodes) - seen):
@@ -299,6 +301,8 @@ class Federation:
             if time.monotonic() > deadline:
                 late = sorted(set(self.nodes) - seen)
                 raise FedsimError("\n".join(f"{name}: {self._why_offline(name)}" for name in late))
+            if len(seen) < len(self.nodes):
+                polling.sleep()
 
     def _why_offline(self, name: str) -> str:
         rows = self.doctor([self.nodes[name]], "--reach")[name]

@@ -35,6 +35,9 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
     up = verb("up", _up, "start the server and the nodes, and wait until they are online")
     up.add_argument("--install", action="store_true", help="first install this version of fedsim on every machine")
+    up.add_argument(
+        "--wait", type=float, default=120.0, metavar="SECONDS", help="for the nodes to come online (%(default)s)"
+    )
 
     status = verb("status", _status, "nodes and since when they are online, the current run, traffic")
     status.add_argument("--json", action="store_true", help="print JSON")
@@ -82,7 +85,7 @@ def _init(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     federation = _federation(args)
-    federation.up(args.install)
+    federation.up(args.install, args.wait)
     print(f"{federation.inventory.name} is up: {len(federation.nodes)} nodes online")
     return 0
 

@@ -77,7 +77,7 @@ def test_other_versions(tmp_path: Path) -> None:
 def test_a_server_that_is_elsewhere(tmp_path: Path) -> None:
     federation(tmp_path, f'name = "a"\nport = {free_port()}', host="198.51.100.200")
     try:
-        done = deploy(tmp_path, "up")
+        done = deploy(tmp_path, "up", "--wait", "10")
     finally:
         assert deploy(tmp_path, "down").returncode == 0
     assert done.returncode == 1

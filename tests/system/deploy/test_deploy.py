@@ -40,10 +40,12 @@ def test_spfl_agrees_with_the_inline_engine(deployment: Deployment, tmp_path: Pa
         ("algorithm=ditto", "server-optimizer=adam"),  # a second model, moments on the server
         ("algorithm=fedfomo",),  # the models of peers
         ("algorithm=fedcp", "model=mlp"),  # a further network
+        ("algorithm=kt-pfl", "model=mlr,mlp", "public=60"),  # models of two architectures, public data
+        ("algorithm=fedgen", "model=mlp"),  # training on the server
     ],
     ids=lambda settings: settings[0].removeprefix("algorithm="),
 )
-def test_personalized_algorithms_agree_with_the_inline_engine(
+def test_algorithms_agree_with_the_inline_engine(
     settings: tuple[str, ...], deployment: Deployment, tmp_path: Path
 ) -> None:
     settings = (*settings, "rounds=2", "eval-every=2", "partition=dirichlet")
