@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedsim.clients.training import Batch, BatchStep, Trainer, one_step
+from fedsim.clients.training import Batch, BatchStep, Loss, Trainer, one_step
 
 
 def repeated(times: int) -> BatchStep:
@@ -25,6 +25,19 @@ def descend(trainer: Trainer, loss: Tensor) -> Tensor:
     torch.autograd.backward(loss)
     trainer.optimizer.step()
     return loss
+
+
+def joint(other: Trainer, loss: Loss) -> BatchStep:
+    """One step each of the trainer and of another one along the gradients of one loss, which both networks enter."""
+
+    def step(trainer: Trainer, batch: Batch) -> Tensor:
+        other.optimizer.zero_grad()
+        value = trainer.backward(batch, loss)
+        trainer.optimizer.step()
+        other.optimizer.step()
+        return value
+
+    return step
 
 
 def at_rate(lr: float, samples: int = 0) -> BatchStep:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.algorithm import Task
+from fedsim.clients.batch_steps import joint
+from fedsim.clients.heads import head_matrix
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.mmd import mmd
 from fedsim.clients.training import Batch, Trainer, part_of
@@ -23,7 +25,7 @@ def make_cpn(shape: tuple[int, ...], classes: int, features: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Gate:
-    """Equations (2) and (3) of `fedsim.strategies.fedcp`, for a network with the personal head."""
+    """Equations (2) and (3), for a network with the personal head."""
 
     cpn: nn.Module
     context: Tensor  # k
@@ -43,7 +45,7 @@ class Gate:
 
 
 class FedCPClient(LocalSGD):
-    """Expects parameters with `lam`."""
+    """Expects parameters with `lam`. Equation numbers are those of `fedsim.strategies.fedcp`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         start, policy = self._start(task, down, state), self._policy(task, down)
@@ -60,14 +62,7 @@ class FedCPClient(LocalSGD):
                 value += self.params.lam * mmd(features.flatten(1), received.flatten(1), BANDWIDTHS)  # (4)
             return value
 
-        def step(trainer: Trainer, batch: Batch) -> Tensor:
-            cpn.optimizer.zero_grad()
-            value = trainer.backward(batch, loss)
-            trainer.optimizer.step()
-            cpn.optimizer.step()
-            return value
-
-        fit, head = task.fit(start, rng, step=step), task.layout.part("head")
+        fit, head = task.fit(start, rng, step=joint(cpn, loss)), task.layout.part("head")
         state.weights["head"] = fit.weights.only(head)
         delta = fit.weights.delta(down.model)
         delta.parameters[head.parameters] /= 2  # (5)
@@ -89,7 +84,6 @@ class FedCPClient(LocalSGD):
 
     def _gate(self, task: Task, down: Downlink, weights: Weights, cpn: nn.Module) -> Gate:
         received = task.companion(down.model).network.eval().requires_grad_(False)
-        head = weights.only(task.layout.part("head")).parameters
-        rows = torch.from_numpy(head[: -len(task.labels)].reshape(-1, task.layout.features).copy())
+        rows = torch.from_numpy(head_matrix(task.layout, weights.parameters))
         device = next(received.parameters()).device
         return Gate(cpn, nn.functional.normalize(rows.sum(0), dim=0).to(device), received)  # (1)

@@ -3,19 +3,19 @@
 import numpy as np
 
 from fedsim.algorithm import ClientBehaviour, Task
-from fedsim.clients.heads import IMPOSSIBLE, head_bias, with_linear_head
+from fedsim.clients.heads import IMPOSSIBLE, head_bias, head_matrix, with_linear_head
 from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.weights import Weights
 
 
 class FedGCClient(ClientBehaviour[object]):
-    """Receives the `shared` base and the `rows` of its own classes."""
+    """Receives the `shared` base and the `rows` of its own classes, and sends updates of both. Equation numbers are those of
+    `fedsim.strategies.fedgc`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         start, head = self.personalize(task, down, state, rng), task.layout.part("head")
         fit = task.fit(start, rng, train=~head_bias(task.layout))  # (1)
-        moved = (fit.weights.parameters - start.parameters)[head.parameters]
-        rows = moved[: -len(task.labels)].reshape(-1, task.layout.features)[task.labels > 0]
+        rows = head_matrix(task.layout, fit.weights.parameters - start.parameters)[task.labels > 0]
         delta = fit.weights.only(~head).delta(down.weights["shared"])
         return Uplink(task.examples, {"delta": delta}, {"rows": rows}, metrics={"loss": fit.loss}, local=fit.weights)
 

@@ -18,7 +18,7 @@ class FedPacClient(FedProtoClient):
         h, v = data_moments(task.by_class(start))  # (1)
         rate = at_rate(self.params.head_lr)
         tuned = task.fit(start, rng, train=head, epochs=self.params.head_epochs, step=rate)
-        fit = task.fit(tuned.weights, rng, train=~head, loss=self.loss(task, down, state))  # (2)
+        fit = task.fit(tuned.weights, rng, train=~head, loss=self.loss(task, down))  # (2)
         weights = {"delta": fit.weights.only(~head).delta(down.weights["shared"]), "head": fit.weights.only(head)}
         arrays = {"prototypes": task.by_class(fit.weights).means, "h": h, "v": v}
         return Uplink(task.examples, weights, arrays, metrics={"loss": fit.loss}, local=fit.weights)

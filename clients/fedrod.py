@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from fedsim.algorithm import Task
+from fedsim.clients.batch_steps import joint
 from fedsim.clients.local_sgd import LocalSGD
 from fedsim.clients.training import Batch, Trainer
 from fedsim.errors import ConfigError
@@ -25,14 +26,7 @@ class FedRoDClient(LocalSGD):
             generic = trainer.objective.loss(output + prior.to(output.device), y)  # (1)
             return generic + trainer.objective.loss(output.detach() + own.head(features.detach()), y)  # (2)
 
-        def both(trainer: Trainer, batch: Batch) -> Tensor:
-            own.optimizer.zero_grad()
-            value = trainer.backward(batch, losses)
-            trainer.optimizer.step()
-            own.optimizer.step()
-            return value
-
-        fit = task.fit(down.model, rng, step=both)
+        fit = task.fit(down.model, rng, step=joint(own, losses))
         state.weights["head"] = own.weights().only(head)
         delta, local = fit.weights.delta(down.model), with_personal_head(task, fit.weights, state)
         return Uplink(task.examples, {"delta": delta}, metrics={"loss": fit.loss}, local=local)

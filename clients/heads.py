@@ -5,7 +5,7 @@ import numpy as np
 from fedsim.errors import ConfigError
 from fedsim.layout import Layout, Part
 from fedsim.payload import Array
-from fedsim.weights import Weights
+from fedsim.weights import Vec, Weights
 
 IMPOSSIBLE = -1e9  # the bias of a class that is not to be predicted
 
@@ -16,6 +16,12 @@ def with_linear_head(layout: Layout, weights: Weights, matrix: Array, bias: Arra
         raise ConfigError(f"a head of {matrix.shape[1]} features does not fit a model with {layout.features}")
     values = np.concatenate([matrix.reshape(-1), bias]).astype(np.float32)
     return weights.with_part(layout.part("head"), Weights(values))
+
+
+def head_matrix(layout: Layout, parameters: Vec) -> Vec:
+    """The matrix of a linear head, classes x features, from the parameters of a model or of an update."""
+    head = parameters[layout.part("head").parameters]
+    return head[: -(head.size // (layout.features + 1))].reshape(-1, layout.features)
 
 
 def head_bias(layout: Layout) -> Part:

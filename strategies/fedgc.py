@@ -65,10 +65,7 @@ class FedGC(SharedPart):
     @cached_property
     def held(self) -> NDArray[np.bool_]:
         """Clients x classes: which client holds which class."""
-        held = np.zeros((len(self.fleet), self.fleet.classes), bool)
-        for row, client in enumerate(self.fleet.clients):
-            held[row, np.flatnonzero(client.labels)] = True
-        return held
+        return self.fleet.labels > 0
 
     def init(self, model: Weights, fleet: Fleet) -> State:
         head, size = model.only(~self.part).parameters, fleet.classes * fleet.layout.features

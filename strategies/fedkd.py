@@ -31,26 +31,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsim import registry
 from fedsim.algorithm import Algorithm, GlobalState
 from fedsim.config import Fraction, NonNegativeFloat
 from fedsim.layout import VECTORS, Layout
 from fedsim.payload import Arrival, Downlink, Spec, Uplink
-from fedsim.strategies.shared_network import SharedNetwork
+from fedsim.strategies.shared_network import SharedNetwork, SharedParams
 from fedsim.weights import Weights
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(SharedParams):
     start: Fraction = 0.95  # T before the first round
     end: Fraction = 0.98  # and in the last one
     kl: NonNegativeFloat = 1.0  # weight of KL in (2); 0: no distillation of outputs
     hidden: NonNegativeFloat = 1.0  # weight of H in (2); 0: no distillation of features
-    shared: str = ""  # the mentee's model (see `fedsim list models`); empty: the run's
-
-    def __post_init__(self) -> None:
-        if self.shared:
-            registry.check("model", self.shared)
 
 
 class FedKd(SharedNetwork):

@@ -19,21 +19,15 @@ job, as g's does.
 
 from dataclasses import dataclass
 
-from fedsim import registry
 from fedsim.algorithm import Algorithm
 from fedsim.config import Fraction
-from fedsim.strategies.shared_network import SharedNetwork
+from fedsim.strategies.shared_network import SharedNetwork, SharedParams
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(SharedParams):
     alpha: Fraction = 0.5  # weight of the labels for the private model
     beta: Fraction = 0.5  # and for the shared one
-    shared: str = ""  # the model of g (see `fedsim list models`); empty: the run's
-
-    def __post_init__(self) -> None:
-        if self.shared:
-            registry.check("model", self.shared)
 
 
 class Fml(SharedNetwork):

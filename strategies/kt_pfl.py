@@ -40,6 +40,7 @@ from fedsim.client_table import ClientTable, client_table
 from fedsim.config import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from fedsim.payload import Array, Arrival, Downlink, Spec
 from fedsim.server.fleet import Fleet
+from fedsim.strategies.simplex import onto_simplex
 from fedsim.weights import Weights, blocks
 
 Matrix = NDArray[np.float64]
@@ -130,14 +131,6 @@ def known_shares(coefficients: Matrix, heard: Array) -> Matrix:
     shares = coefficients * heard
     totals = shares.sum(axis=1, keepdims=True)
     return np.where(totals > 0, shares / np.where(totals > 0, totals, 1), heard / heard.sum())
-
-
-def onto_simplex(rows: Matrix) -> Matrix:
-    """For each row the nearest one with entries of at least 0 and sum 1 (Duchi et al. 2008)."""
-    falling = -np.sort(-rows, axis=1)
-    excess = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
-    last = (falling > excess).sum(axis=1, keepdims=True) - 1
-    return np.maximum(rows - np.take_along_axis(excess, last, axis=1), 0)
 
 
 KT_PFL = Algorithm(

@@ -4,9 +4,8 @@ Cloud (1):   u_i = sum_j xi_ij w_j, over the clients that have sent a model; the
 Client (2):  w_i = argmin_w F_i(w) + (pull/2) ||w - u_i||^2, approximately, by local SGD
 
 A subclass defines the weights xi. Models are rows of one matrix, so (1) is a product of matrices, written into the rows
-of the cloud models block by block: the server needs two N x d matrices. Absent clients keep the model they sent last.
-Clients send whole models, not updates, because the server keeps models whatever they were trained from. Buffers stay
-with the clients.
+of the cloud models block by block: the server needs two N x d matrices. Buffers stay with
+the clients.
 """
 
 from abc import abstractmethod
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.algorithm import P, ServerStrategy
-from fedsim.client_table import ClientTable, client_table
-from fedsim.payload import Arrival, Downlink, Spec
+from fedsim.algorithm import P
+from fedsim.client_table import ClientTable
+from fedsim.payload import Arrival, Downlink
 from fedsim.server.fleet import Fleet
 from fedsim.similarity import Matrix
+from fedsim.strategies.sent_models import SentModels
 from fedsim.weights import Weights, blocks
 
 PRODUCT = 1 << 25  # values in a block of columns of all models: pages of tables in files are read and written once
@@ -38,7 +38,7 @@ class State:
     step: int = 0
 
 
-class MessagePassing(ServerStrategy[P, State]):
+class MessagePassing(SentModels[P, State]):
     """Keeps the last model of every client, and mixes a cloud model for each."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class MessagePassing(ServerStrategy[P, State]):
         """xi among the clients `rows`; may set `pull` and `sigma`."""
 
     def init(self, model: Weights, fleet: Fleet) -> State:
-        models, clouds = (client_table(self.config, model.parameters, len(fleet), tables=2) for _ in range(2))
+        models, clouds = (self.table(model, of=2) for _ in range(2))
         return State(models, clouds, np.eye(len(fleet)), np.zeros(len(fleet), bool), np.zeros(len(fleet)))
 
     def instruct(self, state: State, client: int, train: bool) -> Downlink:
@@ -56,9 +56,8 @@ class MessagePassing(ServerStrategy[P, State]):
         return Downlink({"model": Weights(state.clouds[row])}, numbers=numbers, shared=False)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
-        for arrival in arrivals:
-            row = self.fleet.row(arrival.client)
-            state.models[row], state.received[row] = arrival.uplink.weights["model"].parameters, True
+        self.store(state.models, arrivals)
+        state.received[[self.fleet.row(arrival.client) for arrival in arrivals]] = True
         state.step += 1
         rows = np.flatnonzero(state.received)
         if len(rows) > 1:
@@ -71,6 +70,3 @@ class MessagePassing(ServerStrategy[P, State]):
 
     def matrices(self, state: State) -> Mapping[str, NDArray[Any]]:
         return {"xi": state.xi}
-
-    def expects(self) -> Mapping[str, Spec]:
-        return {"model": Spec((self.fleet.layout.size,), role="model", buffers=0)}

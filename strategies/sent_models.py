@@ -1,4 +1,4 @@
-"""A table of the models that clients sent last: what FedMTL, FedFomo and APPLE have in common.
+"""A table of the models that clients sent last: what FedMTL, FedFomo, APPLE and FedAMP have in common.
 
 Server (1):  t_k <- the model in the result of client k; an absent client keeps its last one
 
@@ -23,9 +23,10 @@ class SentModels(ServerStrategy[P, S]):
     with_buffers: ClassVar[bool] = False
     _views: tuple[ClientTable, list[Weights]] | None = None
 
-    def table(self, model: Weights) -> ClientTable:
+    def table(self, model: Weights, of: int = 1) -> ClientTable:
+        """One of so many tables of the strategy, with this model in every row."""
         row = np.concatenate([model.parameters, model.buffers]) if self.with_buffers else model.parameters
-        return client_table(self.config, row, len(self.fleet))
+        return client_table(self.config, row, len(self.fleet), tables=of)
 
     def sent(self, table: ClientTable, row: int) -> Weights:
         """The model in a row, as one object however many clients it is sent to: engines copy an object once."""

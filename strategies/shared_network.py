@@ -1,4 +1,7 @@
-"""FedAvg of a network that all clients have in common, beside a model of each client that never leaves it."""
+"""FedAvg of a network that all clients have in common, beside a model of each client that never leaves it: what FML and
+FedKD have in common."""
+
+from dataclasses import dataclass
 
 from fedsim import registry
 from fedsim.algorithm import GlobalState
@@ -8,8 +11,17 @@ from fedsim.strategies.fedavg import FedAvg
 from fedsim.weights import Weights
 
 
+@dataclass(frozen=True)
+class SharedParams:
+    shared: str = ""  # the model of the network (see `fedsim list models`); empty: the run's
+
+    def __post_init__(self) -> None:
+        if self.shared:
+            registry.check("model", self.shared)
+
+
 class SharedNetwork(FedAvg):
-    """Expects parameters with `shared`, the name of the network's model; empty: the run's."""
+    """Expects `SharedParams`."""
 
     def init(self, model: Weights, fleet: Fleet) -> GlobalState:
         if not self.params.shared and len(fleet.layouts) > 1:

@@ -82,7 +82,7 @@ def test_the_loss_adds_the_mean_squared_distance_to_known_prototypes(small: Smal
     (task, half), data = task_and_half(config), client_data(config, 0)
     known = [1, 0] * 5
     down = prototypes(known)
-    fit = task.fit(task.initial(), np.random.default_rng(0), loss=half.loss(task, down, ClientState()))
+    fit = task.fit(task.initial(), np.random.default_rng(0), loss=half.loss(task, down))
     plain = task.fit(task.initial(), np.random.default_rng(0))
     gap = features_of(task, task.initial(), torch.from_numpy(data.x_train)) - down.arrays["prototypes"][data.y_train]
     gap *= np.array(known)[data.y_train][:, None]

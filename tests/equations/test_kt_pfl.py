@@ -17,7 +17,7 @@ from fedsim.report.matrix_figure import load_matrices, matrix_figure
 from fedsim.report.runs import RunResult
 from fedsim.server.app import build
 from fedsim.server.fleet import Client, Fleet
-from fedsim.strategies.kt_pfl import onto_simplex
+from fedsim.strategies.simplex import onto_simplex
 from tests.equations.halves import SMALL, params_of, started
 
 Small = Callable[..., RunConfig]
