@@ -375,6 +375,8 @@ def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: M
     given: dict[str, Any] = dict(extra or {})
     for key, value in values.items():
         name = known.get(key_of(key))
+        if name is None and not known:
+            raise ConfigError(f"unknown config key {prefix + key!r}: the chosen {where} has no parameters")
         if name is None:
             unknown("config key", prefix + key, (prefix + k for k in known))
         given[name] = convert(value, hints[name], prefix + key)

@@ -57,9 +57,7 @@ class ClientDataSource:
         self._config, self._dataset = config, load_dataset(config)
         # a client's own data is not split, and the cache need not store the shares of all other clients
         self._split = None if config.partition == OWN.name else _OpenSplit(_split(config))
-        self._public = public_data(config)
-        if self._public is not None:
-            self._public.check(self._dataset)
+        self._public = _public(config, self._dataset)
 
     def client(self, client: int) -> ClientData:
         """The samples of one client; raises ConfigError if the run has no such client."""
@@ -112,10 +110,20 @@ def shares(config: RunConfig) -> list[Share]:
     return [Share(*own) for own in zip(train, test, np.load(folder / "transform.npy").tolist(), strict=True)]
 
 
+def _public(config: RunConfig, dataset: datasets.Dataset) -> PublicData | None:
+    """The public samples, which must be like those of the dataset; raises ConfigError if they cannot be had."""
+    public = public_data(config)
+    if public is not None:
+        public.check(dataset)
+    return public
+
+
 def _split(config: RunConfig) -> Path:
     """The folder of the run's split, drawn if it is not in the cache."""
     dataset, params = load_dataset(config), config.params("partition")
-    public = None if config.params("public").dataset else public_data(config)
+    public = _public(config, dataset)
+    if config.params("public").dataset:
+        public = None  # nothing is taken out of this dataset
     taken = [] if public is None else [public.fingerprint]
     key = cache.key(FORMAT, dataset.fingerprint, config.partition, asdict(params), config.clients, config.seed, *taken)
 

@@ -56,7 +56,10 @@ def public_data(config: RunConfig) -> PublicData | None:
     name = config.params("public").dataset or config.dataset
     if config.partition == OWN.name and not config.params("public").dataset:
         raise ConfigError(f"public={config.public}: with partition={OWN.name} name its dataset, public.dataset=NAME")
-    dataset = datasets.load(name, config.data_root)
+    try:
+        dataset = datasets.load(name, config.data_root)
+    except ConfigError as error:
+        raise ConfigError(f"public data: {error}") from error
     count = len(dataset.labels.train)
     if config.public >= count:
         raise ConfigError(f"public={config.public} must be less than the {count} training samples of {name}")

@@ -88,6 +88,7 @@ def test_parameters_of_another_algorithm_may_stand_there() -> None:
         ("finetune.unit=rounds", "unknown finetune.unit 'rounds'.*epochs, steps"),
         ("finetune.part=neck", "unknown finetune.part 'neck'.*all, base, head"),
         ("finetune.length=3", "unknown config key 'finetune.length'"),
+        ("attack.ratio=0.2", "unknown config key 'attack.ratio': the chosen attack has no parameters"),
         ("resume=perhaps", "resume must be of type bool"),
         ("rounds", "key=value"),
         ("fedavg-ft.epochs=-1", "at least 0"),

@@ -42,7 +42,14 @@ def run(args: argparse.Namespace) -> int:
 def _param(key: str, entry: dict[str, Any]) -> str:
     """ "mu=0.01 (at least 0)"."""
     bounds = entry["constraints"].get(key)
-    return f"{key}={entry['params'][key]}" + (f" ({bounds})" if bounds else "")
+    return f"{key}={_shown(entry['params'][key])}" + (f" ({bounds})" if bounds else "")
+
+
+def _shown(value: Any) -> str:
+    """As a configuration sets it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return (",".join(map(str, value)) if isinstance(value, tuple) else str(value)) or '""'
 
 
 def _entries(plural: str) -> list[dict[str, Any]]:

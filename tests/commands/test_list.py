@@ -21,6 +21,9 @@ class Params:
     mode: Literal["softmax", "identity"] = "softmax"
     fast: bool = False
     name: str = "x"
+    parts: tuple[str, ...] = ("base", "head")
+    radius: PositiveFloat | None = None
+    other: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,18 @@ def test_the_list_shows_constraints_beside_defaults(
     monkeypatch.setattr(registry, "find", lambda kind, name: EXAMPLE)
     assert main(["list", "algorithms"]) == 0
     shown = "rate=0.5 (above 0), share=1.0 (above 0 and at most 1), mode=softmax (softmax | identity)"
-    assert f"[{shown}, fast=False (true | false), name=x]" in capsys.readouterr().out
+    further = 'name=x, parts=base,head, radius=none (above 0, or none), other=""'
+    assert f"[{shown}, fast=false (true | false), {further}]" in capsys.readouterr().out
     assert main(["list", "algorithms", "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["algorithms"]
-    assert entry["params"] == {"rate": 0.5, "share": 1.0, "mode": "softmax", "fast": False, "name": "x"}
+    first = {"rate": 0.5, "share": 1.0, "mode": "softmax", "fast": False, "name": "x"}
+    assert entry["params"] == {**first, "parts": ["base", "head"], "radius": None, "other": ""}
     assert entry["constraints"] == {
         "rate": "above 0",
         "share": "above 0 and at most 1",
         "mode": "softmax | identity",
         "fast": "true | false",
+        "radius": "above 0, or none",
     }
 
 

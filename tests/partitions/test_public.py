@@ -98,6 +98,17 @@ def test_impossible_public_data_is_refused(settings: list[str], message: str, sm
         client_data(small(f"data-root={tmp_path}", *settings), 0)
 
 
+@pytest.mark.parametrize("name", ["nope", "wide"])
+def test_another_dataset_is_checked_before_any_client_is_asked(name: str, small: Small, tmp_path: Path) -> None:
+    own_file(tmp_path, "wide", (8, 9))
+    told = {
+        "nope": "^public data: unknown dataset 'nope'. Choices: .*digits",
+        "wide": "^public.dataset=wide has samples",
+    }
+    with pytest.raises(ConfigError, match=told[name]):
+        shares(small(f"data-root={tmp_path}", "public=10", f"public.dataset={name}"))
+
+
 def test_who_has_no_public_data_says_so(small: Small) -> None:
     task = TorchTask(small(), client_data(small(), 0), 10)
     with pytest.raises(ConfigError, match=r"this client has no public data. It has: train, test"):
