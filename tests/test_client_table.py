@@ -49,7 +49,7 @@ def config(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def make(name: str, folder: str, *keys: str) -> RunConfig:
         settings = [f"algorithm={name}", "clients=6", "model=mlp", "rounds=4", "twafl.loop=2", "twafl.deep-rounds=1"]
-        return small(*settings, f"out={tmp_path / folder}", *keys)
+        return small(*settings, "fedma-growth.sweeps=0", f"out={tmp_path / folder}", *keys)
 
     return make
 

@@ -20,16 +20,18 @@ from fedsim.results.record import read_summary
 from fedsim.server import app as server_app
 from fedsim.server.fleet import roll_call
 from fedsim.weights import Weights, fingerprint
+from tests.contracts.short import PHASES
 from tests.resuming import check_resuming
 
 ALGORITHMS = registry.names("algorithm")
 SYNCHRONOUS = [name for name in ALGORITHMS if registry.find("algorithm", name).pace == "synchronous"]
 MODELS = {"fedbabu": "mlp"}  # it trains everything but the head, which is all of the usual mlr
+TUNING = {"fedbabu": ["finetune=1"]}
 Small = Callable[..., RunConfig]
 
 
 def chosen(name: str) -> list[str]:
-    return [f"algorithm={name}", f"model={MODELS.get(name, 'mlr')}"]
+    return [f"algorithm={name}", f"model={MODELS.get(name, 'mlr')}", *TUNING.get(name, []), *PHASES]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -47,12 +49,12 @@ SETTINGS = {
     "half of the clients": ["participation=0.5"],
     "stale results": ["pace=window", "stragglers=periodic", "stragglers.count=3"],
     "batches in order": ["batches=in-order", "local-steps=3"],
-    "batch normalization": ["model=cnn-bn", "local-steps=2"],
+    "batch normalization": ["model=cnn-bn", "local-steps=2", "rounds=4"],
     "dropouts": ["pace=buffered", "stragglers=speed", "stragglers.dropout=0.3"],
 }
 
 
-PLAIN = ["model=mlp", "local-steps=2", "fedma-growth.sweeps=1"]
+PLAIN = ["model=mlp", "local-steps=2", "rounds=4"]
 INSTEAD = {
     (f"fedma{form}", "batch normalization"): PLAIN for form in ("", "-growth", "-layerwise")
 }  # refuse normalization

@@ -10,6 +10,7 @@ from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.server import app
+from tests.contracts.short import PHASES
 from tests.resuming import check_resuming
 
 ALGORITHMS = registry.names("algorithm")
@@ -21,7 +22,7 @@ Small, Finished = Callable[..., RunConfig], Callable[..., dict[str, Any]]
 
 
 def chosen(name: str) -> list[str]:
-    return [f"algorithm={name}", f"model={MODELS.get(name, 'mlr')}", "local-steps=2"]
+    return [f"algorithm={name}", f"model={MODELS.get(name, 'mlr')}", "local-steps=2", *PHASES]
 
 
 @pytest.mark.parametrize("name", OPTIMIZING)

@@ -10,6 +10,7 @@ from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig
 from fedsim.layout import Part
 from fedsim.partitions.client_data import client_data
+from tests.contracts.short import PHASES
 
 CLIENTS, ROUNDS, CLASSES = 4, 2, 10
 PUBLIC = 60  # samples, of algorithms that use them
@@ -96,7 +97,7 @@ def test_the_bytes_of_a_run_are_those_of_its_formula(
     name: str, small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
 ) -> None:
     """Evaluation is part of the training jobs, except for the last one, which every client gets by itself."""
-    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}", *KEYS.get(name, []))
+    config = small(f"algorithm={name}", f"model={MODELS.get(name, 'mlp')}", *KEYS.get(name, []), *PHASES)
     summary, expected = finished(config), FORMULAS[name](sizes_of(config))
     assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
     first = expected.train if expected.first is None else expected.first

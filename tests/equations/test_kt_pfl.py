@@ -1,4 +1,4 @@
-"""KT-pFL: equations (4) to (7) by hand, the coefficients on the simplex, and local training as its limit."""
+"""KT-pFL: equations (1) to (4) by hand, the coefficients on the simplex, and local training as its limit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_equal_coefficients_give_everyone_the_mean() -> None:
     state = server.update(state, [arrived(i, s) for i, s in enumerate(S)])
     for client in (0, 1):
         down = server.instruct(state, client, train=True)
-        np.testing.assert_allclose(down.arrays["targets"], [[0.65, 0.35]], rtol=1e-6)  # (4), as FedMD
+        np.testing.assert_allclose(down.arrays["targets"], [[0.65, 0.35]], rtol=1e-6)  # (1), as FedMD
         assert (dict(down.weights), down.shared) == ({}, False)
     assert server.instruct(state, 0, train=False).nbytes == 0
     assert np.array_equal(state.coefficients, np.full((2, 2), 0.5))  # lambda = 0: only the pull to 1/N, already there
@@ -72,7 +72,7 @@ def test_a_step_of_the_coefficients_by_hand() -> None:
     (.5 - .47291, .5 - .58799) lies .53044 a coordinate below the simplex."""
     server = server_of([1, 1], coef_lr=1.0, rho=0.0)
     state = server.update(started(server, 0, 0, 0), [arrived(i, s) for i, s in enumerate(S)])
-    np.testing.assert_allclose(state.coefficients[0], [0.55754, 0.44246], atol=1e-4)  # (7)
+    np.testing.assert_allclose(state.coefficients[0], [0.55754, 0.44246], atol=1e-4)  # (4)
     np.testing.assert_allclose(state.coefficients.sum(axis=1), 1)
 
 
@@ -151,7 +151,7 @@ def test_distillation_takes_a_step_down_the_divergence_from_the_target(small: Sm
     x = public.x.reshape(60, -1).astype(np.float64)
     start, found = (task.layout.named(w) for w in (task.initial(), state.weights["model"]))
     slope = (softmax((x @ start["head.weight"].T + start["head.bias"]) / 2) - target) / 2 / 60  # grad KL(q || s) in z
-    np.testing.assert_allclose(found["head.weight"], start["head.weight"] - 0.3 * slope.T @ x, atol=1e-5)  # (6)
+    np.testing.assert_allclose(found["head.weight"], start["head.weight"] - 0.3 * slope.T @ x, atol=1e-5)  # (3)
     np.testing.assert_allclose(found["head.bias"], start["head.bias"] - 0.3 * slope.sum(axis=0), atol=1e-5)
 
 
@@ -166,7 +166,7 @@ def test_a_job_distills_then_trains_then_predicts_once(small: Small, monkeypatch
     assert dict(uplink.weights) == {}
     rng = np.random.default_rng(0)
     distilled = half.start(task, Downlink(arrays={"targets": target}), ClientState(), rng)
-    trained = task.fit(distilled, rng).weights  # (5)
+    trained = task.fit(distilled, rng).weights  # (2)
     assert np.array_equal(trained.parameters, state.weights["model"].parameters)
     wanted = softmax(outputs(task, trained, on="public").astype(np.float64) / 10)
     np.testing.assert_allclose(uplink.arrays["predictions"], wanted, atol=1e-6)
