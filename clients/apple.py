@@ -16,7 +16,8 @@ SMALLEST_BASE = 1.5  # of the chances by which cores are asked for
 
 
 class AppleClient(ClientBehaviour[Any]):
-    """Expects parameters with `p_lr`. Equation numbers are those of `fedsim.strategies.apple`."""
+    """Expects parameters with `p_lr`. Receives cores as `peer-ROW` and sends its own. Equation numbers are those of
+    `fedsim.strategies.apple`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         row, shares, limit = int(down.numbers["row"]), down.arrays["shares"], int(down.numbers["limit"])

@@ -23,7 +23,8 @@ def divergence(teacher: Tensor, student: Tensor) -> Tensor:
 
 
 class BesideShared(LocalSGD):
-    """The client's own model, which is never sent, and the network `shared` are trained on the same mini-batches."""
+    """The client's own model, which is never sent, and the network `shared`, which is received as `model` and sent as an
+    update, are trained on the same mini-batches."""
 
     @abstractmethod
     def together(self, task: Task, shared: Trainer, state: ClientState) -> BatchStep:

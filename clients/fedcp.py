@@ -45,7 +45,8 @@ class Gate:
 
 
 class FedCPClient(LocalSGD):
-    """Expects parameters with `lam`. Equation numbers are those of `fedsim.strategies.fedcp`."""
+    """Expects parameters with `lam`. Receives `model` and `cpn`, sends updates of both. Equation numbers are those of
+    `fedsim.strategies.fedcp`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         start, policy = self._start(task, down, state), self._policy(task, down)

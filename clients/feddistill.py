@@ -14,7 +14,8 @@ from fedsim.weights import Weights
 
 
 class FedDistillClient(LocalOnly):
-    """Equation numbers are those of `fedsim.strategies.feddistill`."""
+    """Receives `targets`, a row for each class, and sends its own mean `predictions` with the `counts` behind them. Equation
+    numbers are those of `fedsim.strategies.feddistill`."""
 
     def loss(self, task: Task, down: Downlink) -> Loss | None:
         gamma = float(self.params.gamma)

@@ -12,7 +12,8 @@ from fedsim.weights import Weights, weighted_mean
 
 
 class FedFomoClient(ClientBehaviour[Any]):
-    """Expects parameters with `validation`. Equation numbers are those of `fedsim.strategies.fedfomo`."""
+    """Expects parameters with `validation`. Receives models as `peer-ROW`, sends its own and the `gains` of those. Equation
+    numbers are those of `fedsim.strategies.fedfomo`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         rest, loss = task.held_out(max(self.params.validation, 1 / task.examples))

@@ -12,7 +12,8 @@ from fedsim.payload import ClientState, Downlink
 
 
 class FedGenClient(LocalSGD):
-    """Expects parameters with `noise` and `hidden`. Equation numbers are those of `fedsim.strategies.fedgen`."""
+    """Expects parameters with `noise` and `hidden`. Receives `model` and, after the first round, the `generator` with all
+    clients' `labels`; sends its update. Equation numbers are those of `fedsim.strategies.fedgen`."""
 
     def loss(self, task: Task, down: Downlink, state: ClientState) -> Loss | None:
         if "generator" not in down.weights:

@@ -18,7 +18,8 @@ from fedsim.weights import Vec
 
 
 class FedKdClient(BesideShared):
-    """Expects parameters with `kl` and `hidden`. Equation numbers are those of `fedsim.strategies.fedkd`."""
+    """Expects parameters with `kl` and `hidden`. Sends the mentee's update as vectors and factors of its matrices. Equation
+    numbers are those of `fedsim.strategies.fedkd`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         uplink = super().train(task, down, state, rng)

@@ -10,7 +10,7 @@ from fedsim.weights import Weights
 
 
 class FedMTLClient(LocalOnly):
-    """Equation numbers are those of `fedsim.strategies.fedmtl`."""
+    """Receives the mean of the `others` and sends its whole model. Equation numbers: `fedsim.strategies.fedmtl`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         pull = None

@@ -10,8 +10,9 @@ from fedsim.weights import Weights
 
 
 class FedPacClient(FedProtoClient):
-    """Expects parameters with `lam`, `head_epochs`, `head_lr`. Equation numbers are those of `fedsim.strategies.fedpac`;
-    the loss of the base is FedProto's."""
+    """Expects parameters with `lam`, `head_epochs`, `head_lr`. Receives the `shared` base, its `head` and global prototypes;
+    sends both parts, its prototypes, `h` and `v`. Equation numbers are those of `fedsim.strategies.fedpac`; the loss of the
+    base is FedProto's."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         start, head = self.personalize(task, down, state, rng), task.layout.part("head")

@@ -15,7 +15,8 @@ from fedsim.weights import Weights
 
 
 class FedPclClient(LocalSGD):
-    """Expects parameters with `tau`. Equation numbers are those of `fedsim.strategies.fedpcl`."""
+    """Expects parameters with `tau`. Receives the `global` prototypes and all clients' `prototypes`, sends its own with
+    `counts`. Equation numbers are those of `fedsim.strategies.fedpcl`."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         loss = self.loss(task, down, state)

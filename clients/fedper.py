@@ -1,4 +1,4 @@
-"""Client half of FedPer, FedBN and LG-FedAvg: trains the whole model, exchanges a part of it, keeps the rest."""
+"""Client half of FedPer, FedBN, LG-FedAvg and pFedHN: trains the whole model, exchanges a part of it, keeps the rest."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ from fedsim.weights import Weights
 
 
 class PartlyPrivate(ClientBehaviour[Any]):
-    """Receives `shared` weights and the names of the parts that stay private. Subclasses change the training."""
+    """Receives `shared` weights and the names of the parts that stay `private`; sends the update of `shared`. Subclasses
+    change the training."""
 
     def train(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Uplink:
         private = self.private(task, down)

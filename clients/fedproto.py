@@ -15,7 +15,8 @@ from fedsim.weights import Weights
 
 
 class FedProtoClient(LocalOnly):
-    """Expects parameters with `lam`. Equation numbers are those of `fedsim.strategies.fedproto`."""
+    """Expects parameters with `lam`. Receives and sends `prototypes` with `counts`. Equation numbers are those of
+    `fedsim.strategies.fedproto`."""
 
     def loss(self, task: Task, down: Downlink) -> Loss | None:
         lam = float(self.params.lam)

@@ -14,7 +14,8 @@ from fedsim.weights import Weights
 
 
 class KtPflClient(LocalOnly):
-    """Equation numbers are those of `fedsim.strategies.kt_pfl`."""
+    """Receives `targets`, C probabilities for each public sample, and sends its `predictions` of these samples. Equation
+    numbers are those of `fedsim.strategies.kt_pfl`."""
 
     def start(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Weights:
         own, params = own_model(task, state), self.params
@@ -25,7 +26,7 @@ class KtPflClient(LocalOnly):
         return task.fit(own, rng, samples=public, loss=self.distance, **how).weights
 
     def distance(self, trainer: Trainer, batch: Batch) -> Tensor:
-        """(6): KL(teacher || student) of the softened predictions, a mean over the samples."""
+        """(3): KL(teacher || student) of the softened predictions, a mean over the samples."""
         x, target = batch
         student = log_softmax(trainer.network(x) / self.params.temperature, 1)
         return kl_div(student, target, reduction="batchmean")

@@ -10,10 +10,10 @@ Server (3):  w <- w + sum_{k in S} (n_k / n_S) * delta_k, as FedAvg
 | v_k    | personal model of client k           | `own` in the client's state    |
 | lambda | how strongly v_k is held to w        | `Params.lam`                   |
 
-(1) and (2) take a step each on the same mini-batch, (1) first, as the authors' code does; the pull of (1) is part of the
-gradient, so momentum sees it. v_k starts at the first model its client receives and moves only in its client's jobs.
-The global model is that of FedAvg, bit for bit, whatever lambda is. Deviation: lambda is fixed; the authors also choose it
-from {0.1, 1, 2} by validation loss. Clients are sampled uniformly and weighted by their samples.
+(1) and (2) take a step each on the same mini-batch, (1) first, as the authors' code does; the pull of (1) is part of
+the gradient, so momentum sees it. v_k starts at the first model its client receives and moves only in its client's
+jobs. The global model is that of FedAvg, bit for bit, whatever lambda is. Deviation: lambda is fixed; the authors also
+choose it from {0.1, 1, 2} by validation loss. Clients are sampled uniformly and weighted by their samples.
 """
 
 from dataclasses import dataclass

@@ -14,11 +14,11 @@ Server (4):  w <- w + sum_{k in S} (n_k / n_S) * delta_k, as FedAvg
 | eta_A   | learning rate of A_k                                | `Params.eta`                    |
 
 The first time (2) goes on until the losses at the end of the last ten epochs have a standard deviation below
-`threshold`, at most `epochs` epochs (the authors' loop may never end); later it takes one epoch. It is left out while l_k
-does not exist or equals w. (1) is evaluated before (3), as `personal`, with an A_k that is learned for the evaluation and
-then forgotten: only a job changes what a client keeps, so absent clients do not drift. Draws of (2) do not touch those
-of (3): with eta_A = 0 the run is FedAvg. The threshold is the paper's; the authors' code has 0.1. `top` names the stages
-that adapt (`all`: every layer). Buffers are those of w.
+`threshold`, at most `epochs` epochs (the authors' loop may never end); later it takes one epoch. It is left out while
+l_k does not exist or equals w. (1) is evaluated before (3), as `personal`, with an A_k that is learned for the
+evaluation and then forgotten: only a job changes what a client keeps, so absent clients do not drift. Draws of (2) do
+not touch those of (3): with eta_A = 0 the run is FedAvg. The threshold is the paper's; the authors' code has 0.1. `top`
+names the stages that adapt (`all`: every layer). Buffers are those of w.
 """
 
 from dataclasses import dataclass

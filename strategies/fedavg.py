@@ -13,9 +13,10 @@ Stale (3):   w_k = w_a + delta_k for a client that started from an earlier globa
 
 (1) is the weighted mean of the local models, written with differences; `aggregator` may replace the mean of the
 differences, and `server-optimizer` the step along it. A stale model is averaged as if it were fresh: this is FedAvg
-(Async) of the PLGA paper, and dropping it (pace=deadline) is its FedAvg (Sync). (3) adds (n_k / n_S) * (w_a - w) to (1),
-whatever the aggregator is; server optimizers other than sgd take stale updates as they are, without (3). The weights
-are normalized over the clients that took part, as in the paper's later version, not over all. Buffers are averaged.
+(Async) of the PLGA paper, and dropping it (pace=deadline) is its FedAvg (Sync). (3) adds (n_k / n_S) * (w_a - w) to
+(1), whatever the aggregator is; server optimizers other than sgd take stale updates as they are, without (3). The
+weights are normalized over the clients that took part, as in the paper's later version, not over all. Buffers are
+averaged.
 """
 
 from collections.abc import Sequence

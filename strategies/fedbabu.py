@@ -1,4 +1,4 @@
-"""FedBABU: only the body is trained, below a head that is random and common to all (Oh, Kim, Yun 2022, arXiv 2106.06042).
+"""FedBABU: only the base is trained, below a random head common to all (Oh, Kim, Yun 2022, arXiv 2106.06042).
 
 Server (1):    phi <- phi + sum_{k in S} (n_k / n_S) * delta_k,   the base alone
 Client (2):    phi_k = SGD on F_k(phi, psi_0) over phi alone; sends delta_k = phi_k - phi, keeps nothing
@@ -10,10 +10,10 @@ Personal (3):  v_k = LocalSGD((phi, psi_0); D_k), 5 epochs on the whole model: `
 | psi_0  | head: that of the common initial model  | `fleet.initial`, on clients `task.initial()`  |
 
 (phi, psi_0) is the global model. `finetune` sets another length of (3) (0: the global model is used as it is),
-`finetune.part=head` or `base` tunes a part, `finetune.lr` sets its rate, which is that of local training otherwise, by the
-run's schedule. The authors tune with 0.001, where their schedule has brought it.
-Deviations: clients count by their samples, in the authors' code equally; tuning starts from the current model, there from
-the round that was best on the tests. A model that is all head has nothing to train and is refused.
+`finetune.part=head` or `base` tunes a part, `finetune.lr` sets its learning rate, otherwise that of local training by
+the run's schedule. The authors tune with 0.001, the rate at which their schedule ends.
+Deviations: clients count by their samples, in the authors' code equally; tuning starts from the current model, there
+from the round that was best on the tests. A model that is all head has nothing to train and is refused.
 """
 
 from collections.abc import Sequence

@@ -1,21 +1,22 @@
 """FedDistill, federated distillation (FD): mean predictions of classes instead of models (Jeong et al. 2018,
 arXiv 1811.11479).
 
-Client (1):  F_kc = mean of softmax(z(x)) over the samples of class c at client k, after its training
+Client (1):  P_kc = mean of softmax(z(x)) over the samples of class c at client k, after its training
        (2):  w_k <- w_k - eta * grad [ F_k(w_k) + gamma * CE(G_ky, softmax(z(x))) ], on its own model
-Server (3):  G_kc = sum_{j in S_c, j != k} F_jc / |S_c \\ {k}|, over the clients S_c that hold class c, without k itself
+Server (3):  G_kc = sum_{j in S_c, j != k} P_jc / |S_c \\ {k}|, over the clients S_c that hold class c, without k itself
 
 | symbol | meaning                                            | name here                              |
 | ------ | -------------------------------------------------- | -------------------------------------- |
-| F_kc   | mean prediction of client k for its class c        | `State.predictions[row]`, C x C        |
+| P_kc   | mean prediction of client k for its class c        | `State.predictions[row]`, C x C        |
 | S_c    | clients with samples of class c                    | `State.counts[row, c] > 0`             |
 | G_kc   | what the others predict for class c                | `targets` of the downlink              |
-| gamma  | weight of the distillation                         | `gamma`                                |
+| gamma  | weight of the distillation                         | `Params.gamma`                         |
 | w_k    | model of client k, which never travels             | `model` in the client's state          |
+| z(x)   | output of the network for x                        | `trainer.network`                      |
 
-No weights are exchanged, so models may differ: a round moves C x C floats each way, and C counts up. A row of G is zero, and
-its term vanishes, for a class that no other client holds; before anything was heard no targets are sent. An absent client's
-last predictions count. gamma = 0, or a single client, is local training. There is no global model.
+No weights are exchanged, so models may differ: a round moves C x C floats each way, and C counts up. A row of G is
+zero, and its term vanishes, for a class that no other client holds; before anything was heard no targets are sent. An
+absent client's last predictions count. gamma = 0, or a single client, is local training. There is no global model.
 Deviation: (1) is a pass after training instead of a mean over the outputs met while training. The authors published no
 code; in a public re-implementation clients that lack a class enter (3) with zeros, which draws targets to the uniform
 distribution, and others compare with logits instead of probabilities: neither is done here.
@@ -41,7 +42,7 @@ class Params:
 
 @dataclass
 class State:
-    predictions: ClientTable  # F_k: a row per client holds classes x classes, zeros for classes it lacks
+    predictions: ClientTable  # P_k: a row per client holds classes x classes, zeros for classes it lacks
     counts: Array  # clients x classes; 0: the client lacks the class, or was never heard from
     total: Array  # classes x classes: the sum of the predictions over clients
 

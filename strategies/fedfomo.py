@@ -17,11 +17,11 @@ Server (4):  P_i <- P_i + r / |sum_n r_n|
 | L_i    | loss on samples held out of the training data of client i | `Task.held_out`, `Params.validation`   |
 
 A client's own t_i stays in its state, and only models that were sent are offered, so the first round is local training.
-o_i is the initial model at first. Since the a_n sum to 1, (2) is sum_n a_n t_n; buffers are combined alike. Clients with
-equal affinity are taken in random order. The validation samples of a client are the same in every job; they are never
-trained on and never test samples. Personal is the last combination, o_i after (2), before training. It is in the client's
-state: peers' models are downloaded for training alone, so an evaluation moves nothing, and it shows the combination of
-the job before, not one of models that arrived since. `local` is t_i.
+o_i is the initial model at first. Since the a_n sum to 1, (2) is sum_n a_n t_n; buffers are combined alike. Clients
+with equal affinity are taken in random order. The validation samples of a client are the same in every job; they are
+never trained on and never test samples. Personal is the last combination, o_i after (2), before training. It is in the
+client's state: peers' models are downloaded for training alone, so an evaluation moves nothing, and it shows the
+combination of the job before, not one of models that arrived since. `local` is t_i.
 Distances are L2, as in the paper; the authors' code has L1. P counts every r, also negative ones.
 """
 

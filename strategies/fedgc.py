@@ -1,4 +1,5 @@
-"""FedGC: federated learning with gradient correction of the clients' class embeddings (Niu and Deng 2022).
+"""FedGC: federated learning with gradient correction of the clients' class embeddings (Niu, Deng 2022,
+AAAI, arXiv 2112.07246).
 
 Client (1):  trains phi and its own rows w_kc jointly: cross-entropy of softmax_c(w_kc . f(x)) over the classes C_k of
              client k alone, without biases; sends delta_k of phi and of its rows

@@ -17,10 +17,10 @@ Server (4):  w <- w + sum_{k in S} (n_k / n_S) * (w_k - w), as FedAvg
 | t       | round                                                         | `State.step`                       |
 
 The generator is trained after every round on the heads that arrived, so the first round is FedAvg; labels that none of
-their clients holds are not drawn. Its Adam goes on from round to round. Its BatchNorm uses statistics of the mini-batch on
-the server and running ones at the clients. The teacher of KL gets no gradient. A job receives w, the generator and the
-label counts; evaluations receive w alone. alpha = beta = 0 is FedAvg, bit for bit, without a generator. The global model is
-everyone's. The server needs torch. (1) weighs outputs, as the paper does; the authors' code weighs losses.
+their clients holds are not drawn. Its Adam goes on from round to round. Its BatchNorm uses statistics of the mini-batch
+on the server and running ones at the clients. The teacher of KL gets no gradient. A job receives w, the generator and
+the label counts; evaluations receive w alone. alpha = beta = 0 is FedAvg, bit for bit, without a generator. The global
+model is everyone's. The server needs torch. (1) weighs outputs, as the paper does; the authors' code weighs losses.
 Deviation: the terms of (3) act in all local steps, not only in the first 20 epochs.
 """
 

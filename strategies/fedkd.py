@@ -16,14 +16,14 @@ Server (5):  s <- s + sum_{k in S} (n_k / n_S) * (s_k - s), as FedAvg, of the pr
 | T        | share of the squared singular values that is kept            | `energy` of the downlink              |
 
 A convolution is a matrix with a row per output channel. A matrix a x b of rank K travels as K rows of 1 + a + b floats
-(sigma, u, v), or as it is where that is not larger, or with T = 1; one that did not change at all is left out. Vectors and
-BatchNorm statistics travel as they are. The personal model is m_k; s is the global one. q and the partner's output and
-features get no gradient: with a gradient of q the cross-entropy would be unlearned once it is small. W starts as the
-identity (cut to the features' widths) and takes a step along q dH/dW. `kl` = `hidden` = 0 with `start` = `end` = 1 is FedAvg
-for s and local training for m_k, bit for bit.
-Deviations: only uplinks are compressed, because a compressed update is wrong for a client that missed the last one; updates
-are averaged by samples; m_k's optimizer starts anew in every job. Clients may have different mentors (`model=mlp,cnn`);
-`shared` then names the model of s.
+(sigma, u, v), or as it is where that is not larger, or with T = 1; one that did not change at all is left out. Vectors
+and BatchNorm statistics travel as they are. The personal model is m_k; s is the global one. q and the partner's output
+and features get no gradient: with a gradient of q the cross-entropy would be unlearned once it is small. W starts as
+the identity (cut to the features' widths) and takes a step along q dH/dW. `kl` = `hidden` = 0 with `start` = `end` = 1
+is FedAvg for s and local training for m_k, bit for bit.
+Deviations: only uplinks are compressed, because a compressed update is wrong for a client that missed the last one;
+updates are averaged by samples; m_k's optimizer starts anew in every job. Clients may have different mentors
+(`model=mlp,cnn`); `shared` then names the model of s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def restored(layout: Layout, uplink: Uplink) -> Weights:
 
 FEDKD = Algorithm(
     name="fedkd",
-    about="private mentors and a shared model distil each other; updates travel compressed (Wu et al. 2022)",
+    about="private mentors and a shared model distill each other; updates travel compressed (Wu et al. 2022)",
     params=Params,
     server=FedKd,
     client="fedsim.clients.fedkd:FedKdClient",

@@ -1,4 +1,5 @@
-"""FedMTL: multi-task learning with a mean-regularized penalty (the baseline of that name; not MOCHA's dual method).
+"""FedMTL: multi-task learning with mean regularization (Smith, Chiang, Sanjabi, Talwalkar 2017, arXiv 1705.10467, for its
+objective; Evgeniou, Pontil 2004, for this regularizer).
 
 Objective (1):  min over W = (w_1 ... w_m) of sum_i F_i(w_i) + lambda sum_i ||w_i - wbar||^2,   wbar = (1/m) sum_j w_j
 Server (2):     o_i = (sum_j w_j - w_i) / (m - 1), the mean of the others' last models
@@ -15,6 +16,8 @@ The penalty of (1) is tr(W M W^T) with M = I - 11^T/m; since M is idempotent, th
 gradient 2 lambda (w_i - wbar) is the one of (3), with w_i as it is in each step and o_i as received. A second term
 lambda_2 ||W||^2 is the run's `weight-decay` = 2 lambda_2. Clients that were never heard from count with the initial
 model. Buffers stay with the clients. An evaluation moves nothing: the personal model is the client's own.
+Deviation: local SGD on (1) instead of the dual method of the paper (MOCHA), and a fixed relation of the tasks.
+Personalized methods are compared with this form under the name FedMTL.
 """
 
 from collections.abc import Sequence

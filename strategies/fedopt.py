@@ -6,7 +6,8 @@ Server:  equations (2) to (7) of `fedsim.server_optimizers` along the mean updat
 
 Each is FedAvg with that `server-optimizer`, whose parameters are set as `server-optimizer.lr` and so on. The other way
 round, every algorithm that takes a step along a mean can have such an optimizer. Defaults: FedAvgM lr 1, beta 0.9; the
-others lr 0.1, tau 0.001, beta1 0.9 (FedAdagrad 0), beta2 0.99. The step sizes that the paper finds lie between 0.01 and 1.
+others lr 0.1, tau 0.001, beta1 0.9 (FedAdagrad 0), beta2 0.99. The step sizes that the paper finds lie between 0.01 and
+1.
 """
 
 from fedsim.algorithm import Algorithm

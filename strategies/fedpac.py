@@ -20,12 +20,12 @@ Server (4):  phi <- phi + sum_{i in S} (n_i / n_S) * (phi_i - phi)
 | lambda  | weight of the alignment                                     | `Params.lam`                      |
 
 a_i weighs the variance that a head brings (v) against the distance of its client's data (B), whose square root is a
-distance of the vectors h. B_i is a product of a matrix with its transpose, so (6) is convex. Weights below 0.001 are cut and
-the rest is scaled to 1, as in the authors' code. Clients that are absent keep their head; a class that no arrival holds
-keeps its G; a class without G has no alignment, which is every class in the first round. The personal model is the
-received phi with the mixed psi_i; there is no global model. BatchNorm statistics of the base belong to phi. (6) is exact
-(`least_on_simplex`) where the authors repair eigenvalues for a solver. With lambda = 0 and `mix` off it is FedRep with one
-epoch for the head. `head-lr` is the authors' 0.1 for every run.
+distance of the vectors h. B_i is a product of a matrix with its transpose, so (6) is convex. Weights below 0.001 are
+cut and the rest is scaled to 1, as in the authors' code. Clients that are absent keep their head; a class that no
+arrival holds keeps its G; a class without G has no alignment, which is every class in the first round. The personal
+model is the received phi with the mixed psi_i; there is no global model. BatchNorm statistics of the base belong to
+phi. (6) is exact (`least_on_simplex`) where the authors repair eigenvalues for a solver. With lambda = 0 and `mix` off
+it is FedRep with one epoch for the head. `head-lr` is the authors' 0.1 for every run.
 """
 
 from collections.abc import Mapping, Sequence

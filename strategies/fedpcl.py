@@ -16,12 +16,13 @@ Test   (5):  the class of x is argmax_c z . P_kc, over the classes of client k
 | u      | a vector divided by its length                 | `unit`                                     |
 
 No weights are exchanged. A job receives G and the prototypes of all K clients (C x F floats each), which only training
-needs, and sends its own with C counts. As long as nobody has sent prototypes there is nothing to learn from: a client's job
-then only sends those of the initial model. There is no cross-entropy of the head, which is never trained: (5) is a linear
-head with weights P_kc and no bias. Classes that nobody holds are left out of the softmax, samples of them have no loss.
-Deviations: the authors train a projection on frozen pretrained networks, here the run's model is trained as a whole; their
-code contrasts prototypes as anchors with the samples of a mini-batch, (2) is the paper's loss. Models may differ as long as
-F is the same.
+needs, and sends its own with C counts. As long as nobody has sent prototypes there is nothing to learn from: a client's
+job then only sends those of the initial model. There is no cross-entropy of the head, which is never trained: (5) is a
+linear head with weights P_kc and no bias. Classes that nobody holds are left out of the softmax, samples of them have
+no loss.
+Deviations: the authors train a projection on frozen pretrained networks, here the run's model is trained as a whole;
+their code contrasts prototypes as anchors with the samples of a mini-batch, (2) is the paper's loss. Models may differ
+as long as F is the same.
 """
 
 from dataclasses import dataclass

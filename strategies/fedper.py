@@ -8,9 +8,10 @@ Client (2):  trains (phi, psi_k) jointly, sends delta_k = phi_k - phi, keeps the
 | phi    | base: everything but `personal`       | `GlobalState.model`                 |
 | psi_k  | personalization layers of client k    | `private` in the client's state     |
 
-The personal model is the received phi with the client's own psi_k; there is no global model. BatchNorm statistics of the
-base belong to phi. Deviation: all heads start from the common initial model; in the paper each is random. `personal` names
-the stages or layers that stay with the clients: `head`, as in the paper's smallest setting, or more: `base.2,head`.
+The personal model is the received phi with the client's own psi_k; there is no global model. BatchNorm statistics of
+the base belong to phi. Deviation: all heads start from the common initial model; in the paper each is random.
+`personal` names the stages or layers that stay with the clients: `head`, as in the paper's smallest setting, or more:
+`base.2,head`.
 """
 
 from collections.abc import Sequence

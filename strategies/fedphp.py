@@ -13,12 +13,12 @@ Server (3):  w <- w + sum_{k in S} (n_k / n_S) * (w_k - w), as FedAvg
 | R      | distance of w_k to p_k on a mini-batch, by mmd or kd        | `Params.by`                     |
 | lambda | weight of R                                                 | `Params.lam`                    |
 
-mmd: the multi-kernel maximum mean discrepancy of the features, Gaussian kernels with five bandwidths, each twice the one
-before, around the mean squared distance within the mini-batch. kd: the cross-entropy of softmax(z_w) with
+mmd: the multi-kernel maximum mean discrepancy of the features, Gaussian kernels with five bandwidths, each twice the
+one before, around the mean squared distance within the mini-batch. kd: the cross-entropy of softmax(z_w) with
 softmax(z_p / 4) as target: the temperature is the teacher's alone, as in the authors' code. mu counts the jobs of the
 client, not the rounds: the first job leaves p_k = w_k, and a client that takes part as often as expected ends at 0.9.
 p_k moves in its client's jobs only and predicts in evaluation mode. Buffers are averaged as parameters are.
-Deviations: the first job has no R, because there is no p_k (the authors' code distils from the initial model), and a
+Deviations: the first job has no R, because there is no p_k (the authors' code distills from the initial model), and a
 client without p_k uses w. Gradients are not clipped.
 """
 

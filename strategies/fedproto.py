@@ -13,12 +13,12 @@ Test   (4):  the class of x is argmin_c ||f(x) - G_c||^2, over the classes of cl
 | w_k    | model of client k, which never travels            | `model` in the client's state    |
 | F      | width of the features, the input of the head      | `Layout.features`                |
 
-No weights are exchanged: a round moves C x F floats and C counts each way. The MSE is a mean over the mini-batch and the F
-entries; a sample whose class has no prototype yet has no such term. (4) is a linear head with weights G_c and biases
--||G_c||^2 / 2, so it is evaluated as any other model; a client that received no prototypes uses its own head.
+No weights are exchanged: a round moves C x F floats and C counts each way. The MSE is a mean over the mini-batch and
+the F entries; a sample whose class has no prototype yet has no such term. (4) is a linear head with weights G_c and
+biases -||G_c||^2 / 2, so it is evaluated as any other model; a client that received no prototypes uses its own head.
 Deviations: (3) weighs by samples, with weights that sum to 1; the printed equation divides once more by the number of
-holders, the authors' code weighs holders equally. (1) is a pass after training, not a mean over the last epoch's batches.
-All clients of one architecture start from the same initial model. Models may differ as long as F is the same.
+holders, the authors' code weighs holders equally. (1) is a pass after training, not a mean over the last epoch's
+batches. All clients of one architecture start from the same initial model. Models may differ as long as F is the same.
 """
 
 from dataclasses import dataclass

@@ -12,8 +12,9 @@ Personal (4):  (phi, psi_k); after the last round, if asked for, psi_k is tuned 
 | tau_h, tau_b | epochs of the two phases                   | `Params.head_epochs`, `Params.base_epochs`   |
 | tau_f        | epochs of the last tuning                  | `Params.final_epochs`                        |
 
-Each phase has an optimizer of its own over its part, so the other part does not move, not even by weight decay, momentum
-or BatchNorm statistics. There is no global model. The lengths count in epochs, also in a run that counts in steps.
+Each phase has an optimizer of its own over its part, so the other part does not move, not even by weight decay,
+momentum or BatchNorm statistics. There is no global model. The lengths count in epochs, also in a run that counts in
+steps.
 Deviations: clients count by their samples. The authors' code tunes all heads for 10 epochs after the last round
 (`final-epochs=10`; off by default, so that methods compare), takes 5 epochs of the base in most of its settings and
 reads at most 500 samples per client. A head that was never trained is the initial one; there it is the mean of heads.

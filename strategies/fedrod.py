@@ -14,9 +14,9 @@ Personal (4):  z + psi_k(f), the head psi_g + psi_k;   the global model predicts
 | gamma      | strength of the balance; 0: plain cross entropy  | `Params.gamma`                        |
 
 A class that a client lacks has log 0: it is excluded from (1), so its row of psi_g gets no gradient there. (2) reaches
-neither phi nor psi_g, so the global model does not depend on the personal heads. Both steps take the run's optimizer. The
-head must be one linear layer: two of them add up to one. Deviations: psi_k is linear, the paper's hypernetwork variant
-is not here; psi_k starts at 0, so a client that never trained uses the global model.
+neither phi nor psi_g, so the global model does not depend on the personal heads. Both steps take the run's optimizer.
+The head must be one linear layer: two of them add up to one. Deviations: psi_k is linear, the paper's hypernetwork
+variant is not here; psi_k starts at 0, so a client that never trained uses the global model.
 """
 
 from dataclasses import dataclass

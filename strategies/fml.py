@@ -11,10 +11,10 @@ Server (3):  g <- g + sum_{k in S} (n_k / n_S) * (g_k - g), as FedAvg
 | KL      | of the softmax outputs, mean over the mini-batch            | `divergence`                     |
 
 Both models predict on the same mini-batch before either takes its step, and a partner's output gets no gradient. The
-personal model is p_k; g is the global one. alpha = beta = 1 separates them: g is FedAvg's model and p_k local training's,
-bit for bit. Clients may have different models p_k (`model=mlp,cnn`); `shared` then names the model of g. Private models of
-one architecture start from the same weights. Deviations: g is averaged by samples; p_k's optimizer starts anew in every
-job, as g's does.
+personal model is p_k; g is the global one. alpha = beta = 1 separates them: g is FedAvg's model and p_k local
+training's, bit for bit. Clients may have different models p_k (`model=mlp,cnn`); `shared` then names the model of g.
+Private models of one architecture start from the same weights. Deviations: g is averaged by samples; p_k's optimizer
+starts anew in every job, as g's does.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """KT-pFL: personal knowledge transfer over public data (Zhang et al. 2021, arXiv 2111.02862).
 
-Target (4):  q_n(x) = sum_m c_nm s_m(x), with s_m(x) = softmax(z_m(x) / T), for every public sample x
-Client (5):  w_n <- w_n - eta_1 * grad CE(w_n; own data)
-       (6):  w_n <- w_n - eta_2 * grad mean_x KL(q_n(x) || s_n(x)), q_n fixed, over public data
-Server (7):  c_n <- c_n - eta_3 * lambda * (D_n / D) * grad_{c_n} mean_x KL(q_n(x) || s_n(x)) - 2 eta_3 rho (c_n - 1/N),
+Target (1):  q_n(x) = sum_m c_nm s_m(x), with s_m(x) = softmax(z_m(x) / T), for every public sample x
+Client (2):  w_n <- w_n - eta_1 * grad CE(w_n; own data)
+       (3):  w_n <- w_n - eta_2 * grad mean_x KL(q_n(x) || s_n(x)), q_n fixed, over public data
+Server (4):  c_n <- c_n - eta_3 * lambda * (D_n / D) * grad_{c_n} mean_x KL(q_n(x) || s_n(x)) - 2 eta_3 rho (c_n - 1/N),
              then c_n <- the nearest point with c_nm >= 0, sum_m c_nm = 1
 
 | symbol  | meaning                                             | name here                               |
@@ -15,17 +15,18 @@ Server (7):  c_n <- c_n - eta_3 * lambda * (D_n / D) * grad_{c_n} mean_x KL(q_n(
 | lambda, rho, eta_3 | weight of the distance, pull to equal coefficients, step | `lam`, `rho`, `coef_lr`      |
 | D_n / D | share of client n in all training samples           | `Client.train`                          |
 
-No weights are exchanged, so models may differ: a round moves the predictions of all public samples, samples x C floats, down
-and up. One exchange per round, in the authors' order: a job distills the target it received (6), trains (5), and predicts
-the public data, once; before anything was heard there is no target. An absent client's last predictions count; a
-coefficient of a client that was never heard from is left out of (4) and has the mean gradient in (7). c is recorded as the
-matrix `knowledge`; row n are the weights used by n (the paper's c_mn). Equal coefficients give everyone the same target
-(FedMD). There is no global model. The server needs no torch: softmax and KL have closed gradients.
-`coef-update=official` is the rule of the authors' code: the gradient of mean (q_n - s_n)^2 + rho mean (c_n - 1/N)^2, scaled
-by a power of 5 so that its mean size is near 0.01, and c_n <- softmax(5 (c_n - gradient)).
-Deviations: KL(teacher || student) as a mean over samples (the code's mean is over the classes as well). All public samples
-in every round, so that the last predictions of absent clients fit (the code draws 3,000 of them anew). T = 10 as in the
-code; eta_3 and lambda are ours, none are published. All clients of one architecture start from the same initial model.
+No weights are exchanged, so models may differ: a round moves the predictions of all public samples, samples x C floats,
+down and up. One exchange per round, in the authors' order: a job distills the target it received (3), trains (2), and
+predicts the public data, once; before anything was heard there is no target. An absent client's last predictions count;
+a coefficient of a client that was never heard from is left out of (1) and has the mean gradient in (4). c is recorded
+as the matrix `knowledge`; row n are the weights used by n (the paper's c_mn). Equal coefficients give everyone the same
+target (FedMD). There is no global model. The server needs no torch: softmax and KL have closed gradients.
+`coef-update=official` is the rule of the authors' code: the gradient of mean (q_n - s_n)^2 + rho mean (c_n - 1/N)^2,
+scaled by a power of 5 so that its mean size is near 0.01, and c_n <- softmax(5 (c_n - gradient)).
+Deviations: KL(teacher || student) as a mean over samples (the code's mean is over the classes as well). All public
+samples in every round, so that the last predictions of absent clients fit (the code draws 3,000 of them anew). T = 10
+as in the code; eta_3 and lambda are ours, none are published. All clients of one architecture start from the same
+initial model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ class KtPfl(ServerStrategy[Params, State]):
         if not train or not state.heard.any():
             return Downlink(shared=False)
         shares = known_shares(state.coefficients[[self.fleet.row(client)]], state.heard)[0]
-        target = shares.astype(np.float32) @ state.predictions  # (4)
+        target = shares.astype(np.float32) @ state.predictions  # (1)
         return Downlink(arrays={"targets": target.reshape(-1, self.fleet.classes)}, shared=False)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
@@ -101,7 +102,7 @@ class KtPfl(ServerStrategy[Params, State]):
         samples = np.array([client.train for client in self.fleet.clients])
         shares = (samples[rows] / samples.sum())[:, None]
         step = params.coef_lr * params.lam * shares * gradient + 2 * params.coef_lr * params.rho * (own - even)
-        return onto_simplex(own - step)  # (7)
+        return onto_simplex(own - step)  # (4)
 
     def _gradient(self, state: State, rows: Sequence[int]) -> Matrix:
         """Of the distance between target and own predictions in the coefficients: rows x clients."""

@@ -8,8 +8,8 @@ Client (2):  trains (b_k, u), sends delta_k = u_k - u, keeps the lower layers b_
 | u      | the last `layers` layers with a matrix or convolution  | `GlobalState.model`              |
 | b_k    | everything below them, BatchNorm statistics included   | `private` in the client's state  |
 
-The opposite of FedPer. The personal model is (b_k, u); there is no global model. A model with no more layers than that is
-shared whole: FedAvg; `layers=0` is local training. Normalization layers belong to the side on which they lie.
+The opposite of FedPer. The personal model is (b_k, u); there is no global model. A model with no more layers than that
+is shared whole: FedAvg; `layers=0` is local training. Normalization layers belong to the side on which they lie.
 Deviations: clients count by their samples, in the authors' code equally; all start from the common initial model, there
 from one that FedAvg has trained.
 """

@@ -1,7 +1,7 @@
 """Matching the hidden units of networks: what the forms of FedMA have in common. Equation numbers are those of `fedma`.
 
-A network is a chain of linear and convolutional layers. The order of a layer's units means nothing: a network computes the
-same if they are permuted together with the inputs of the next layer.
+A network is a chain of linear and convolutional layers. The order of a layer's units means nothing: a network computes
+the same if they are permuted together with the inputs of the next layer.
 """
 
 from collections.abc import Sequence

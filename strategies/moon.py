@@ -13,11 +13,11 @@ Server (3):  w <- w + sum_{k in S} (n_k / n_S) * delta_k, as FedAvg
 | tau    | temperature                                                 | `Params.tau`                       |
 | mu     | weight of the contrast                                      | `Params.mu`                        |
 
-The received and the previous model are frozen and in evaluation mode (BatchNorm as in a test), so their features depend on
-the sample alone and are computed once per job, however many epochs it has. Before a client's first job its previous model
-is the initial one: where all three models are equal, l_con is ln 2. mu = 0 is FedAvg, bit for bit.
-Deviation: z is the input of the head, without the authors' projection layers between both: with them the model would not
-be that of the other algorithms. The authors choose mu from {0.1, 1, 5, 10}; 5 is their choice for CIFAR-10.
+The received and the previous model are frozen and in evaluation mode (BatchNorm as in a test), so their features depend
+on the sample alone and are computed once per job, however many epochs it has. Before a client's first job its previous
+model is the initial one: where all three models are equal, l_con is ln 2. mu = 0 is FedAvg, bit for bit.
+Deviation: z is the input of the head, without the authors' projection layers between both: with them the model would
+not be that of the other algorithms. The authors choose mu from {0.1, 1, 5, 10}; 5 is their choice for CIFAR-10.
 """
 
 from dataclasses import dataclass

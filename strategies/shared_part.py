@@ -1,5 +1,5 @@
-"""FedAvg on a part of the model; the other part never leaves the clients. What FedPer, FedRep, FedBABU, FedBN and
-LG-FedAvg have in common.
+"""FedAvg on a part of the model; the other part never leaves the clients. What FedPer, FedRep, FedBABU, FedBN,
+LG-FedAvg, FedGC and FedPAC have in common.
 
 Server (1):  u <- u + sum_{k in S} (n_k / n_S) * delta_k, as FedAvg, over the shared part u alone
 Client (2):  trains the whole model (u, b_k) with its private part b_k; sends delta_k = u_k - u, keeps b_k
