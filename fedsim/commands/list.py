@@ -16,7 +16,9 @@ PRESETS = "presets"
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("list", help="algorithms, partitions, datasets, models, paces, stragglers, presets")
+    parser = commands.add_parser(
+        "list", help="what a configuration can name: algorithms, datasets, models, attacks, presets and the rest"
+    )
     parser.add_argument("what", nargs="?", choices=[*KIND_OF, PRESETS], help="only these (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(handler=run)
