@@ -24,9 +24,16 @@ class SharedNetwork(FedAvg):
     """Expects `SharedParams`."""
 
     def init(self, model: Weights, fleet: Fleet) -> GlobalState:
-        if not self.params.shared and len(fleet.layouts) > 1:
+        shared, others = self.params.shared, sorted(fleet.layouts.keys() - {self.params.shared})
+        key = f"{self.config.algorithm}.shared"
+        if not shared and len(others) > 1:
             raise ConfigError(
-                f"the clients have the models {', '.join(sorted(fleet.layouts))}: name the one that all of them share, "
-                f"{self.config.algorithm}.shared=NAME. Choices: {', '.join(registry.names('model'))}"
+                f"the clients have the models {', '.join(others)}: name the one that all of them share, {key}=NAME. "
+                f"Choices: {', '.join(registry.names('model'))}"
+            )
+        if shared and others and self.config.params("finetune").length != 0:
+            raise ConfigError(
+                f"finetune={self.config.finetune}: clients with the model {', '.join(others)} cannot tune the shared model "
+                f"{shared}. Set model={shared} or finetune=0"
             )
         return super().init(model, fleet)

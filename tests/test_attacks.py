@@ -125,9 +125,9 @@ def test_who_is_malicious() -> None:
         (["attack=none", "attack.ratio=0.1"], r"unknown config key 'attack\.ratio'"),
         (
             ["attack=ipm", "algorithm=fedamp"],
-            r"attack=ipm changes an update, but clients of fedamp send 'model' \(a model",
+            r"attack=ipm changes values of the kind update, but clients of fedamp send 'model' \(a model",
         ),
-        (["attack=nan", "algorithm=local"], "clients of local send nothing"),
+        (["attack=nan", "algorithm=local"], "kind model, statistic, update, but clients of local send nothing"),
         (["attack=backdoor", "attack.target=10"], "attack.target=10, but there are only the classes 0 to 9"),
         (["attack=backdoor", "attack.width=9"], "needs images of at least 3 x 9 pixels"),
     ],

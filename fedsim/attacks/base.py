@@ -75,10 +75,9 @@ class Attack:
         floats = {name: spec.role for name, spec in expects.items() if np.dtype(spec.dtype).kind == "f"}
         if self.changes and not self.changes & set(floats.values()):
             sent = ", ".join(f"{name!r} (a {role})" for name, role in floats.items()) or "nothing"
-            what = " or ".join(sorted(self.changes))
-            config = self._config
+            what, config = ", ".join(sorted(self.changes)), self._config
             raise ConfigError(
-                f"attack={config.attack} changes an {what}, but clients of {config.algorithm} send {sent}"
+                f"attack={config.attack} changes values of the kind {what}, but clients of {config.algorithm} send {sent}"
             )
 
     def poisoned(self, data: Any, client: int) -> Any:

@@ -107,6 +107,16 @@ def test_different_models_need_the_name_of_the_shared_one(small: Small, finished
         finished(small("algorithm=fml", "model=mlp,mlr"))
 
 
+@pytest.mark.parametrize("name", ["fml", "fedkd"])
+def test_clients_cannot_fine_tune_a_shared_model_of_another_kind(name: str, small: Small, finished: Finished) -> None:
+    keys = [f"algorithm={name}", "finetune=1", "model=mlp", "local-steps=1", "rounds=1"]
+    with pytest.raises(
+        ConfigError, match=r"finetune=1: .* mlp cannot tune the shared model mlr. Set model=mlr or finetune=0"
+    ):
+        finished(small(*keys, f"{name}.shared=mlr"))
+    assert finished(small(*keys, f"{name}.shared=mlp"), name="same")["failures"] == []
+
+
 def test_a_newcomer_has_the_initial_private_model_and_absentees_do_not_move(small: Small) -> None:
     task, half, state = task_of(small("algorithm=fml", "local-steps=1")), FmlClient(params_of("fml")), ClientState()
     received = Downlink({"model": Weights(np.ones(task.layout.size, np.float32))})
