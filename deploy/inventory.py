@@ -14,13 +14,8 @@ from fedsim.errors import ConfigError, unknown
 FILE = "federation.toml"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 VENV = ".fedsim/venv"  # on a machine reached by ssh, below the login folder
-RESERVED = (
-    "partition-id",
-    "data",
-    "device",
-    "model",
-    "state-dir",
-)  # keys of the node config that `config` must not set
+# keys of the node config that `config` must not set
+RESERVED = ("partition-id", "data", "device", "model", "state-dir")
 
 
 @dataclass(frozen=True, kw_only=True)

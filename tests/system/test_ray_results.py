@@ -35,6 +35,14 @@ def test_synchronous_rounds_are_bitwise_equal(workers: int, tmp_path: Path) -> N
     assert_same_results(on_ray, inline)
 
 
+@pytest.mark.parametrize("vectorize", ["off", "auto"])
+def test_updates_that_workers_average_are_bitwise_equal(vectorize: str, small: Small, tmp_path: Path) -> None:
+    config = small("clients=258", "partition=iid", "batch-size=4", f"vectorize={vectorize}", "workers=2")
+    inline, on_ray = run(config, tmp_path / "inline", "inline"), run(config, tmp_path / "ray", "ray")
+    assert read_summary(on_ray)["weights_sha256"] == read_summary(inline)["weights_sha256"]
+    assert_same_results(on_ray, inline)
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_personal_models_on_the_server_are_bitwise_equal(name: str, small: Small, tmp_path: Path) -> None:
     config = small(*SETTINGS[name], "batches=in-order", "local-steps=3", "workers=2")
