@@ -82,7 +82,7 @@ def _reference(workload: Workload) -> float:
 
 def _fedsim(workload: Workload) -> dict[str, tuple[Measure, float | None]]:
     """fedsim's programs with their limits, by name; W2 also without training many clients at once."""
-    engines = {"fedsim, 2 Ray workers": ("ray", {"workers": 2}), "fedsim inline, 2 threads": ("inline", {"threads": 2})}
+    engines = {"fedsim, 2 Ray workers": ("ray", {"workers": 2}), "fedsim inline, 2 threads": ("inline", {"workers": 2})}
     vectorize = ("auto", "off") if workload.name == "W2" and has_key("vectorize") else ("",)
 
     def programs() -> Iterator[tuple[str, tuple[Measure, float | None]]]:

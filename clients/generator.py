@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
+from fedsim.clients.seeded import seeded
 from fedsim.clients.training import assign, flatten, load, weights_of
 from fedsim.payload import Array
 from fedsim.weights import Vec, Weights
@@ -30,8 +31,7 @@ class Generator(nn.Module):
     def __init__(self, sizes: Sizes, weights: Weights | None = None, seed: int = 0) -> None:
         super().__init__()
         self.sizes = sizes
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             first, last = nn.Linear(sizes.noise + sizes.classes, sizes.hidden), nn.Linear(sizes.hidden, sizes.features)
         self.layers = nn.Sequential(first, nn.BatchNorm1d(sizes.hidden), nn.ReLU(), last)
         if weights is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from math import prod
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from fedsim import peak_memory, registry
 from fedsim.algorithm import ClassStatistics, Dataset, Fit, Statistic
 from fedsim.clients.objectives import Objective
+from fedsim.clients.seeded import seeded
 from fedsim.clients.training import (
     BatchStep,
     GradientHook,
@@ -24,6 +26,7 @@ from fedsim.clients.training import (
     load,
     one_step,
     part_of,
+    precision_of,
     steps_of,
     weights_of,
 )
@@ -43,7 +46,7 @@ Predict = Any  # (trainer, inputs) -> output, see `payload.PersonalModel`
 
 
 class TorchTask:
-    """One client's task. All tasks of a process share one network object, into which every call loads its weights."""
+    """One client's task. All tasks of a thread share one network object, into which every call loads its weights."""
 
     def __init__(
         self, config: RunConfig, data: ClientData, classes: int, client: int = 0, goal: tuple[Any, Any] | None = None
@@ -57,7 +60,6 @@ class TorchTask:
         self.objective: Objective = registry.find("objective", data.objective)()
         self.shape = data.x_train.shape[1:]
         self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
-        self._network = self.network("model")
         self.layout = self._network.layout
         self._samples = {
             "train": Samples(data.x_train, data.y_train, self.device),
@@ -73,9 +75,13 @@ class TorchTask:
         """Of the samples that it keeps in memory."""
         return sum(samples.nbytes for samples in self._samples.values())
 
+    @property
+    def _network(self) -> "Network":
+        return self.network("model")
+
     def network(self, name: str) -> "Network":
         """The run's model (`model`), another network of its algorithm, or a registered model."""
-        return network(self.config, name, self.shape, self._outputs, self.device)
+        return network(self.config, name, self.shape, self._outputs, self.device, get_ident())
 
     def initial(self, network: str = "model") -> Weights:
         return self.network(network).initial.copy()
@@ -119,7 +125,7 @@ class TorchTask:
         trainer = self._trainer(self.network(network).module, weights, np.random.default_rng(0))
         trainer.network.eval()
         totals, count = dict.fromkeys(self.objective.metrics, 0.0), 0
-        with torch.inference_mode():
+        with torch.inference_mode(), precision_of(self.config, self.device):
             for x, y in samples.chunks(TEST_BATCH):
                 sums, measured = self.objective.measure(predict(trainer, x) if predict else trainer.network(x), y)
                 totals, count = {name: totals[name] + sums[name] for name in totals}, count + measured
@@ -253,16 +259,21 @@ class Network:
     initial: Weights
 
 
-@lru_cache(maxsize=32)  # several architectures, several networks of an algorithm
-def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device) -> Network:
-    """A network of the run; its initial weights depend on the seed and its name alone, not on the machine."""
+@lru_cache(maxsize=128)  # several architectures, several networks of an algorithm, several threads
+def network(
+    config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device, thread: int = 0
+) -> Network:
+    """A network of the run; its initial weights depend on the seed and its name alone, not on the machine.
+
+    Threads must not share a network: `thread` is the id of the one that asks.
+    """
     networks = registry.find("algorithm", config.algorithm).networks
     if name == "model":
         make, key = registry.find("model", config.model), ["model"]
     elif networks.get(name, "").startswith(PARAMETER):
         chosen = getattr(config.params(config.algorithm), networks[name].removeprefix(PARAMETER))
         if not chosen:
-            return network(config, "model", shape, classes, device)
+            return network(config, "model", shape, classes, device, thread)
         make, key = registry.find("model", chosen), ["network", name]
     elif name in networks:
         make, key = registry.load(networks[name]), ["network", name]
@@ -273,10 +284,11 @@ def network(config: RunConfig, name: str, shape: tuple[int, ...], classes: int, 
             f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks) or 'none'}. "
             f"Registered models: {', '.join(registry.names('model'))}"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(config.seed, *key).integers(2**63)))
+    with seeded(int(stream(config.seed, *key).integers(2**63))):
         module: nn.Module = make(shape, classes, **_features(make, config, shape, classes, device))
     module.to(device).to(memory_format=torch.channels_last)
+    if config.compile:
+        module.compile()
     return Network(module, layout_of(module), weights_of(module))
 
 

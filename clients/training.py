@@ -8,6 +8,7 @@ loss of a mini-batch (distillation, prototypes); a *batch step* replaces everyth
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from fedsim.clients.objectives import Objective
 from fedsim.clients.optimizers import Optimizer, make_optimizer
+from fedsim.clients.seeded import draws_in_training, seeded
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.layout import Part
@@ -28,6 +30,7 @@ Batch = tuple[Tensor, Tensor]
 Loss = Callable[["Trainer", Batch], Tensor]  # the loss of one mini-batch
 GradientHook = Callable[[Sequence[Tensor]], object]  # changes the `.grad` of the parameters it is given
 BatchStep = Callable[["Trainer", Batch], Tensor]  # trains on one mini-batch, returns its loss
+EXACT: AbstractContextManager[object] = nullcontext()
 
 
 class Samples:
@@ -113,12 +116,19 @@ class Trainer:
 
     def run(self, steps: int, step: BatchStep) -> float:
         """The loop: so many mini-batches, epoch after epoch; returns the mean loss."""
-        total = torch.zeros((), device=self.samples.device)
         if not self.network.training:
             self.network.train()
+        if not draws_in_training(self.network):
+            return self._run(steps, step)
+        with seeded(int(self.rng.integers(2**63))):
+            return self._run(steps, step)
+
+    def _run(self, steps: int, step: BatchStep) -> float:
+        total = torch.zeros((), device=self.samples.device)
         for chosen in batches(len(self.samples), self.config.batch_size, steps, self.rng, self._start):
             self.chosen = chosen
-            total += step(self, self.samples.at(chosen)).detach()
+            with precision_of(self.config, self.samples.device):
+                total += step(self, self.samples.at(chosen)).detach()
         return float(total) / max(1, steps)
 
     def draw(self) -> Batch:
@@ -145,6 +155,13 @@ class Trainer:
     def weights(self) -> Weights:
         """The network's present weights."""
         return weights_of(self.network)
+
+
+def precision_of(config: RunConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Inside, products are made with the precision of the run. Weights are converted anew for each: steps change them."""
+    if config.precision == "float32":
+        return EXACT
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def one_step(gradient: GradientHook | None = None, loss: Loss | None = None) -> BatchStep:

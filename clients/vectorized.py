@@ -38,8 +38,9 @@ class Member:
 
 
 def can_vectorize(task: TorchTask) -> bool:
-    """Whether `fit_group` can train this client: SGD on the cross-entropy of a dense network."""
-    if type(task.objective) is not Classification or task.config.optimizer != "sgd":
+    """Whether `fit_group` can train this client: SGD on the cross-entropy of a dense network, in float32."""
+    config = task.config
+    if type(task.objective) is not Classification or config.optimizer != "sgd" or config.precision != "float32":
         return False
     layers = dense_layers(task.network("model").module)
     return layers is not None and layers[0].inputs == prod(task.shape)

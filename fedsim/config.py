@@ -103,10 +103,12 @@ class RunConfig:
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
     device: str = "auto"  # auto | cpu | cuda | cuda:N
     data_root: str = ""  # where NAME.npz lies; empty: $FEDSIM_DATA, else ~/.cache/fedsim/data
-    workers: NonNegativeInt = 0  # Ray workers; 0: one per core, or per GPU share
+    workers: NonNegativeInt = 0  # clients at work at a time; 0: on Ray one per core or GPU share, inline one
     worker_gpus: NonNegativeFloat = 0.0  # share of a GPU each Ray worker asks for
     vectorize: str = "auto"  # auto | off | N: so many small clients are trained at once, where it pays
     threads: PositiveInt = 1  # torch threads per worker; fixed, so that results do not depend on the number of workers
+    precision: Literal["float32", "bf16"] = "float32"  # of the products in training and tests; weights stay float32
+    compile: bool = False  # compile the network with torch.compile
     server_memory: NonNegativeInt = (
         0  # MB for the server's tables with a row per client, larger ones are files; 0: half of what is available
     )

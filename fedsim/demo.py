@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedsim import config as configs
 from fedsim.engine.launch import launch
-from fedsim.engine.ray import connect
+from fedsim.engine.ray_session import connect
 from fedsim.report.figures import metric_figure
 from fedsim.report.matrix_figure import matrix_figure
 from fedsim.report.runs import RunResult

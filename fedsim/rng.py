@@ -7,5 +7,8 @@ import numpy as np
 
 def stream(seed: int, *key: int | str) -> np.random.Generator:
     """The generator that belongs to this key, the same on every machine and engine."""
-    words = [crc32(part.encode()) if isinstance(part, str) else part for part in key]
-    return np.random.default_rng([seed, *words])
+    words = [seed, *(crc32(part.encode()) if isinstance(part, str) else part for part in key)]
+    small = max(words) < 2**32 and min(words) >= 0
+    return np.random.default_rng(
+        np.array(words, np.uint32) if small else words
+    )  # the same seed; an array is read faster

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -299,9 +300,14 @@ class TaskCache:
     def __init__(self) -> None:
         self._tasks: OrderedDict[tuple[RunConfig, int, int, bool], Any] = OrderedDict()
         self._bytes = 0
+        self._lock = Lock()
 
     def get(self, key: tuple[RunConfig, int, int, bool]) -> tuple[Any, bool]:
         """The task, and whether it was there already."""
+        with self._lock:
+            return self._get(key)
+
+    def _get(self, key: tuple[RunConfig, int, int, bool]) -> tuple[Any, bool]:
         if key in self._tasks:
             self._tasks.move_to_end(key)
             return self._tasks[key], True

@@ -1,13 +1,15 @@
-"""The inline engine: every client runs in this process, one after the other, in the order of the jobs. No Ray."""
+"""The inline engine: every client runs in this process, one after the other or `workers` at a time, each in a thread."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
 from flwr.app import Error, Message
 
+from fedsim.client.groups import Result
 from fedsim.client.jobs import Order, forget, run_group
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, LocalGrid, client_of, execute
@@ -56,19 +58,44 @@ class InlineGrid(LocalGrid):
         self._states: dict[int, ClientState] = {}
         self._messages: dict[str, Message] = {}
         self._groups: deque[Sequence[Order]] = deque()
+        self._running: dict[Future[Sequence[Result]], Sequence[Order]] = {}
+        self._threads = ThreadPoolExecutor(config.workers) if config.workers > 1 else None
 
     def send_groups(self, groups: Sequence[Sequence[Order]]) -> None:
         snapshot = Snapshot()  # a strategy may change its arrays in place before a client works on its job
         self._groups.extend([[replace(o, job=snapshot.of(o.job)) for o in group] for group in groups])
 
     def receive_results(self, timeout: float) -> list[Answer | Failure]:
-        """Works on the next group of jobs, however long it takes. A job that fails leaves its client's state as it was."""
-        if not self._groups:
-            return []
-        group, began = self._groups.popleft(), time.monotonic()
-        results = run_group(group, self.config, [self._states.get(o.job.client, ClientState()) for o in group])
+        """Works on the next groups of jobs until one is done, however long it takes. A job that fails leaves its client's
+        state as it was."""
+        while self._groups and len(self._running) < max(1, self.config.workers) and self._is_free(self._groups[0]):
+            group = self._groups.popleft()
+            self._running[self._start(group)] = group
+        wait(self._running, return_when=FIRST_COMPLETED)
+        done = [future for future in self._running if future.done()]
+        return [result for future in done for result in self._finish(self._running.pop(future), future.result())]
+
+    def _is_free(self, group: Sequence[Order]) -> bool:
+        """Whether none of its clients is at work: the jobs of a client are done one after the other."""
+        busy = {order.job.client for running in self._running.values() for order in running}
+        return busy.isdisjoint(order.job.client for order in group)
+
+    def _start(self, group: Sequence[Order]) -> Future[Sequence[Result]]:
+        states = [self._states.get(order.job.client, ClientState()) for order in group]
+        if self._threads is not None:
+            return self._threads.submit(self._work_on, group, states)
+        done: Future[Sequence[Result]] = Future()
+        done.set_result(self._work_on(group, states))
+        return done
+
+    def _work_on(self, group: Sequence[Order], states: Sequence[ClientState]) -> Sequence[Result]:
+        began = time.monotonic()
+        results = run_group(group, self.config, states)
         if time.monotonic() - began > self.config.timeout * len(group):
-            return [Failure(order.job, self.too_long) for order in group]
+            return [(Failure(order.job, self.too_long), None) for order in group]
+        return results
+
+    def _finish(self, group: Sequence[Order], results: Sequence[Result]) -> list[Answer | Failure]:
         self._states |= {o.job.client: s for o, (_, s) in zip(group, results, strict=True) if s is not None}
         return [result for result, _ in results]
 
@@ -103,3 +130,5 @@ class InlineGrid(LocalGrid):
     def close(self) -> None:
         self._messages.clear()
         self._groups.clear()
+        if self._threads is not None:
+            self._threads.shutdown()

@@ -100,7 +100,7 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
         return on_progress()
     import ray
 
-    from fedsim.engine.ray import check_gpus, connect
+    from fedsim.engine.ray_session import check_gpus, connect
 
     if not ray.is_initialized():
         connect(RunConfig(workers=jobs), ray_address)

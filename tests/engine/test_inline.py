@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,3 +89,34 @@ def test_a_strategy_that_changes_its_arrays_does_not_change_a_job_that_was_sent(
     assert queued[0].model is queued[1].model, "a broadcast is copied once"
     with pytest.raises(ValueError, match="read-only"):
         queued[0].model.parameters[0] = 5
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("algorithm=ditto", "clients=5", "stragglers=uniform-rounds", "pace=buffered"),
+        ("algorithm=fedgen", "clients=4"),
+        ("algorithm=fedavg", "clients=70", "partition=iid", "batch-size=8"),
+        ("algorithm=kt-pfl", "model=mlp,mlr", "public=40", "clients=4"),
+    ],
+)
+def test_clients_in_threads_give_the_bits_of_one_after_the_other(
+    keys: Sequence[str], small: Small, finished: Finished
+) -> None:
+    alone, threads = (finished(small(*keys, f"workers={n}"), name=f"workers-{n}") for n in (1, 3))
+    assert threads["weights_sha256"] == alone["weights_sha256"]
+    assert threads["accuracy"] == alone["accuracy"]
+
+
+def test_clients_in_threads_work_at_the_same_time(
+    small: Small, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every job waits until another one has begun: one after the other, the run would not end."""
+    together, run_group = Barrier(2), inline.run_group
+
+    def meeting(orders: Sequence[Order], *rest: Any) -> Any:
+        together.wait(timeout=30)
+        return run_group(orders, *rest)
+
+    monkeypatch.setattr(inline, "run_group", meeting)
+    assert finished(small("clients=4", "workers=2", "rounds=1"))["failures"] == []

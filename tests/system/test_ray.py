@@ -1,6 +1,7 @@
 """The Ray engine: when workers die, when jobs take too long, and where it listens."""
 
 import logging
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
@@ -14,6 +15,7 @@ import ray
 from fedsim.config import RunConfig
 from fedsim.engine import ray as engine
 from fedsim.engine.launch import launch
+from fedsim.engine.ray_session import connect
 from fedsim.errors import FedsimError
 from fedsim.payload import Answer, Downlink, Failure, Job, RunIdentity, SimulatedDelay, Spec
 from fedsim.results.record import read_events, read_summary
@@ -29,18 +31,18 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def kill_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
-    """Kills the worker that gets a training job of this client, so many times."""
+    """Lets the worker that gets a training job of this client die just before it, so many times."""
 
     def arrange(client: int, times: int) -> None:
         submit, left = engine.RayGrid._submit, [times]
 
-        def submit_and_kill(self: Any, slot: Any, jobs: Any) -> None:
-            submit(self, slot, jobs)
+        def kill_and_submit(self: Any, slot: Any, jobs: Any) -> None:
             if left[0] and client in [c for job in jobs if job.kind == "train" for c in job.clients]:
                 left[0] -= 1
-                ray.kill(slot.actor)
+                slot.actor.__ray_call__.remote(lambda worker: os._exit(1))
+            submit(self, slot, jobs)
 
-        monkeypatch.setattr(engine.RayGrid, "_submit", submit_and_kill)
+        monkeypatch.setattr(engine.RayGrid, "_submit", kill_and_submit)
 
     return arrange
 
@@ -83,7 +85,7 @@ def test_asking_for_gpus_that_are_not_there_is_refused(small: Callable[..., RunC
 def test_it_listens_on_loopback_alone() -> None:
     import psutil  # part of Ray
 
-    engine.connect(RunConfig())
+    connect(RunConfig())
     try:
         ray.get(ray.remote(lambda: None).remote())  # a worker is there, too
         here = psutil.Process()
