@@ -19,6 +19,7 @@ from flwr.app import Error, Message
 from ray.exceptions import RayError, RayTaskError
 
 from fedsim.allocator import keep_freed_memory
+from fedsim.client.groups import averaged
 from fedsim.client.jobs import Order
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
@@ -83,6 +84,14 @@ class Worker:
 
 
 @dataclass(eq=False)
+class _Split:
+    """A group whose jobs went to several workers: its results are averaged here when all have arrived."""
+
+    orders: Sequence[Order]
+    results: dict[int, Answer | Failure] = field(default_factory=dict)  # by client
+
+
+@dataclass(eq=False)
 class _Job:
     """A work that is queued or with a worker."""
 
@@ -91,8 +100,23 @@ class _Job:
     kind: str  # train or evaluate, or another message type
     head: bytes
     buffers: list[Any]  # arrays, or references to shared ones
+    shared: dict[int, Any]  # address of a buffer -> its reference in the object store
     home: int  # the slot whose worker has the data of the clients in memory
     attempts: int = 0
+    part_of: _Split | None = None
+
+    def pieces(self, size: int) -> "list[_Job]":
+        """Jobs of `size` clients of a group each, or the job itself if it has no more."""
+        if isinstance(self.work, Message) or len(self.work) <= size:
+            return [self]
+        whole = self.part_of or (_Split(self.work) if self.work[0].averages else None)
+        found = []
+        for start in range(0, len(self.work), size):
+            work = [replace(order, averages=False) for order in self.work[start : start + size]]
+            head, buffers = serialize(work)
+            clients, passed = [order.job.client for order in work], [_share(b, self.shared) for b in buffers]
+            found.append(_Job(work, clients, self.kind, head, passed, self.shared, self.home, self.attempts, whole))
+        return found
 
 
 @dataclass(eq=False)
@@ -182,7 +206,7 @@ class RayGrid(LocalGrid):
 
     def _queue(self, work: Work, clients: list[int], kind: str, shared: dict[int, Any], home: int) -> None:
         head, buffers = serialize(work)
-        job = _Job(work, clients, kind, head, [_share(b, shared) for b in buffers], home % len(self._slots))
+        job = _Job(work, clients, kind, head, [_share(b, shared) for b in buffers], shared, home % len(self._slots))
         self._slots[job.home].queue.append(job)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -231,6 +255,7 @@ class RayGrid(LocalGrid):
         """Takes the jobs of the next call from a queue. A job that was sent before gets a worker to itself."""
         if not queue or (queue[0].attempts and slot.calls):
             return []
+        self._split_last_groups(queue)
         first = queue.popleft()
         seconds = self._seconds.get(first.kind, BUNDLE_SECONDS) * len(first.clients)
         room = min(BUNDLE, int(BUNDLE_SECONDS / max(seconds, 1e-6)), 1 + len(queue) // CALLS_PER_WORKER)
@@ -238,6 +263,12 @@ class RayGrid(LocalGrid):
         while len(jobs) < room and not first.attempts and queue and not queue[0].attempts:
             jobs.append(queue.popleft())
         return jobs
+
+    def _split_last_groups(self, queue: deque[_Job]) -> None:
+        """Splits the first group of a queue if fewer groups wait than there are workers: all shall finish together."""
+        work, waiting = queue[0].work, sum(len(slot.queue) for slot in self._slots)
+        if not isinstance(work, Message) and waiting <= len(self._slots) and len(work) > work[0].at_once:
+            queue.extendleft(reversed(queue.popleft().pieces(work[0].at_once)))
 
     def _submit(self, slot: _Slot, jobs: list[_Job]) -> None:
         arguments: dict[int, tuple[int, Any]] = {}  # by identity: what several jobs share is passed once
@@ -322,8 +353,15 @@ class RayGrid(LocalGrid):
         """Keeps a reply or a result until it is asked for."""
         if isinstance(job.work, Message):
             self._replies[job.work.metadata.message_id] = result
-        else:
-            self._results += [replace(each, job=order.job) for each, order in zip(result, job.work, strict=True)]
+            return
+        results = [replace(each, job=order.job) for each, order in zip(result, job.work, strict=True)]
+        if (group := job.part_of) is None:
+            self._results += results
+            return
+        group.results |= {each.job.client: each for each in results}
+        if len(group.results) == len(group.orders):
+            whole = [(group.results[order.job.client], None) for order in group.orders]
+            self._results += [each for each, _ in averaged(whole)]
 
     def _overdue_at(self, slot: _Slot) -> float:
         """When the call a worker is at has lasted too long, on the monotonic clock."""
@@ -345,24 +383,11 @@ class RayGrid(LocalGrid):
             return
         if len(call.jobs) == 1 and len(call.jobs[0].clients) == 1:
             self._fail(call.jobs.pop(), self.too_long)
-        call.jobs[:] = [single for job in call.jobs for single in self._singles(job)]
+        call.jobs[:] = [single for job in call.jobs for single in job.pieces(1)]
         for job in (job for unbegun in later for job in unbegun.jobs):
             job.attempts -= 1
         ray.kill(slot.actor)
         self._start_worker(slot)
-
-    def _singles(self, job: _Job) -> list[_Job]:
-        """A job for each client of a group."""
-        if isinstance(job.work, Message) or len(job.work) == 1:
-            return [job]
-        heads = [([order], *serialize([order])) for order in job.work]
-        shared: dict[int, Any] = {}
-        return [
-            _Job(
-                work, [work[0].job.client], job.kind, head, [_share(b, shared) for b in buffers], job.home, job.attempts
-            )
-            for work, head, buffers in heads
-        ]
 
     def _replace_dead_worker(self, slot: _Slot, error: RayError) -> None:
         """Starts a new worker for the jobs of a dead one; a job that had its last attempt has failed."""

@@ -46,8 +46,8 @@ def test_a_client_that_fails_does_not_fail_its_group(small: Small, finished: Fin
 def test_updates_of_many_clients_are_averaged_where_they_are_made(
     small: Small, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups of two of 258 clients: the same run up to rounding, and every client counts with the bytes it would send."""
-    config = small("clients=258", "partition=iid", "batch-size=4", "vectorize=off")
+    """Groups of two of 30 clients: the same run up to rounding, and every client counts with the bytes it would send."""
+    config = small("clients=30", "partition=iid", "batch-size=4", "vectorize=off")
     together = finished(config, name="averaged")
     monkeypatch.setattr(FedAvg, "takes_means", False)
     single = finished(config, name="single")
@@ -57,9 +57,11 @@ def test_updates_of_many_clients_are_averaged_where_they_are_made(
         assert one == pytest.approx(other, abs=1e-6)
 
 
-def answer(client: int, examples: int, *delta: float) -> tuple[Answer, None]:
+def answer(client: int, examples: int, *delta: float, model: int = 0) -> tuple[Answer, None]:
+    """`model`: the parameters of the model that was sent, as many as in the update unless given."""
     uplink = Uplink(examples, {"delta": Weights(np.array(delta, np.float32))})
-    return Answer(Job(client, 0, Downlink()), uplink, Report()), None
+    down = Downlink({"model": Weights(np.zeros(model or len(delta), np.float32))})
+    return Answer(Job(client, 0, down), uplink, Report()), None
 
 
 def test_the_first_of_a_group_holds_the_mean_by_samples() -> None:
@@ -80,9 +82,14 @@ def test_updates_without_a_mean_stay_apart_so_that_the_culprit_is_named(other: t
     assert averaged(results) == results
 
 
+def test_updates_that_all_have_the_same_wrong_shape_stay_apart() -> None:
+    results = [answer(client, 1, 1, 2, model=3) for client in (0, 1)]
+    assert averaged(results) == results
+
+
 def test_groups_are_fixed_by_the_cohort() -> None:
-    assert [group_size(jobs, 1, averages=True) for jobs in (63, 255, 256, 1000, 100_000)] == [1, 1, 2, 7, 64]
-    assert [group_size(jobs, 32, averages=True) for jobs in (63, 64, 1000, 10_000)] == [1, 32, 32, 64]
+    assert [group_size(jobs, 1, averages=True) for jobs in (23, 24, 50, 256, 100_000)] == [1, 2, 4, 21, 64]
+    assert [group_size(jobs, 32, averages=True) for jobs in (23, 63, 64, 1000, 10_000)] == [1, 5, 32, 64, 64]
     assert [group_size(jobs, size, averages=False) for jobs, size in ((1000, 1), (1000, 32))] == [1, 32]
 
 
