@@ -220,11 +220,14 @@ class Group:
 
 def _stack(vectors: Sequence[Vec], layout: Layout, device: torch.device) -> Stack:
     """Flat vectors as stacked tensors, in torch's aligned memory: the rounding of products may depend on that."""
+    rows = len(vectors)
+    vectors = vectors[:1] if len({id(vector) for vector in vectors}) == 1 else vectors  # most often the global model
     stack = [torch.empty(len(vectors), tensor.size) for tensor in layout.parameters]
     for tensor, values in zip(layout.parameters, stack, strict=True):
         place = layout.slices[tensor.name]
         np.stack([vector[place] for vector in vectors], out=values.numpy())
-    return [v.view(-1, *t.shape).to(device) for t, v in zip(layout.parameters, stack, strict=True)]
+    made = [v.view(-1, *t.shape).to(device) for t, v in zip(layout.parameters, stack, strict=True)]
+    return [tensor.expand(rows, *tensor.shape[1:]).contiguous() for tensor in made]
 
 
 def _batches(member: Member) -> Iterator[NDArray[np.int64]]:

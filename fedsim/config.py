@@ -11,7 +11,7 @@ import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from math import cos, pi
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -119,6 +119,18 @@ class RunConfig:
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self) if field.name != "sections"))
+
+    def __hash__(self) -> int:
+        """Made once: every job looks things up by its configuration."""
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash: those of texts differ between processes."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     def __post_init__(self) -> None:
         check(self)

@@ -231,8 +231,10 @@ class ClientJob:
         job, down = self.job, self.job.down
         asked = job.test_received and down.shared
         model = self.behaviour.global_model(self.task, down) if asked else None
-        common = registry.find("algorithm", self.config.algorithm).common or "model"
-        received = None if model is None else self.evaluate(PersonalModel(model, network=common))
+        received = None
+        if model is not None:
+            common = registry.find("algorithm", self.config.algorithm).common or "model"
+            received = self.evaluate(PersonalModel(model, network=common))
         if not job.test_personal:
             return received, None
         same = self.personal is model and received is not None

@@ -26,7 +26,7 @@ from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
 from fedsim.engine.ray_session import connect, worker_shares
 from fedsim.engine.serialize import Bytes, deserialize, serialize
 from fedsim.errors import FedsimError
-from fedsim.payload import Answer, ClientState, Downlink, Failure
+from fedsim.payload import Answer, ClientState, Downlink, Failure, Job
 from fedsim.transport import wire
 
 log = logging.getLogger(__name__)
@@ -354,7 +354,7 @@ class RayGrid(LocalGrid):
         if isinstance(job.work, Message):
             self._replies[job.work.metadata.message_id] = result
             return
-        results = [replace(each, job=order.job) for each, order in zip(result, job.work, strict=True)]
+        results = [_with_job(each, order.job) for each, order in zip(result, job.work, strict=True)]
         if (group := job.part_of) is None:
             self._results += results
             return
@@ -411,13 +411,22 @@ class RayGrid(LocalGrid):
             self._take(job, [Failure(order.job, reason) for order in job.work])
 
 
+def _with_job(result: Answer | Failure, job: Job) -> Answer | Failure:
+    if isinstance(result, Failure):
+        return replace(result, job=job)
+    return Answer(job, result.uplink, result.report, result.cost)
+
+
 def without_job(result: Answer | Failure) -> Answer | Failure:
     """A result whose job carries no model: the driver still has it."""
-    bare = replace(result.job, down=Downlink())
-    uplink = result.uplink if isinstance(result, Answer) else None
-    if isinstance(result, Failure) or uplink is None:
+    job = result.job
+    bare = Job(job.client, job.step, Downlink())  # the driver puts the whole job in its place
+    if isinstance(result, Failure):
         return replace(result, job=bare)
-    return replace(result, job=bare, uplink=replace(uplink, local=None))
+    uplink = (
+        result.uplink if result.uplink is None or result.uplink.local is None else replace(result.uplink, local=None)
+    )
+    return Answer(bare, uplink, result.report, result.cost)
 
 
 def _share(buffer: Bytes, shared: dict[int, Any]) -> Any:

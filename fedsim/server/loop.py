@@ -183,8 +183,9 @@ class Loop(Generic[S]):
             return None
         if result.uplink is None:
             return None
-        arrival = Arrival(job.client, job.step, result.uplink, event.sent, event.arrived, cost=result.cost).aged(step)
-        if not self.pace.keeps(arrival.staleness):
+        age = step - job.step
+        arrival = Arrival(job.client, job.step, result.uplink, event.sent, event.arrived, age, result.cost)
+        if not self.pace.keeps(age):
             self.record.wasted(job, event.sent, event.arrived, "late")
             return None
         return arrival
