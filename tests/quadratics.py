@@ -1,6 +1,6 @@
 """Federations of quadratic functions f_i(w) = 1/2 sum_k a_ik (w_k - b_ik)^2: real halves, known optimum."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -100,6 +100,10 @@ class QuadraticTask:
 
     def by_class(self, weights: Weights, of: Statistic = "features") -> ClassStatistics:
         raise NotImplementedError("a quadratic has no classes")
+
+    def losses(self, models: Sequence[Weights], on: Dataset = "train") -> list[float]:
+        objective = Quadratic(self.a, self.b)
+        return [float(objective.loss(torch.tensor(each.parameters), torch.zeros(1))) for each in models]
 
     def held_out(
         self, share: float, rng: np.random.Generator | None = None
