@@ -132,7 +132,16 @@ class Federation:
     """An algorithm on quadratics, driven by hand: everyone, or those who are named, in each round."""
 
     def __init__(
-        self, name: str, a: Numbers, b: Numbers, *, local_steps: int, lr: float, momentum: float = 0.0, **params: Any
+        self,
+        name: str,
+        a: Numbers,
+        b: Numbers,
+        *,
+        local_steps: int,
+        lr: float,
+        momentum: float = 0.0,
+        draws: Sequence[Weights] = (),
+        **params: Any,
     ):
         algorithm, made = registry.find("algorithm", name), params_of(name, **params)
         self.config = RunConfig(clients=len(a), local_steps=local_steps, lr=lr, momentum=momentum)
@@ -141,7 +150,7 @@ class Federation:
             QuadraticTask(np.asarray(x), np.asarray(y), self.config, client.train)
             for x, y, client in zip(a, b, clients, strict=True)
         ]
-        fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial())
+        fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial(), draws=draws)
         self.server = algorithm.server(made, self.config)
         self.server.attach(fleet)
         self.client, self.tuning = registry.load(algorithm.client)(made), algorithm.finetune(made)
