@@ -61,11 +61,12 @@ def cluster_figure(run: RunResult, path: Path) -> bool:
 def _clients(axes: Axes, table: NDArray[np.int64], names: Sequence[str]) -> None:
     order, present = order_by_clusters(table), np.unique(table)
     count = int(present.max()) + 1
-    several = COLOURS if count <= len(COLOURS) else colormaps["tab20"].colors
-    colours = ListedColormap([UNKNOWN_COLOUR, *(several[number % len(several)] for number in range(count))])
+    many = count > len(COLOURS)
+    several = [colormaps["tab20"](number % 20) if many else COLOURS[number] for number in range(count)]
+    colours = ListedColormap([UNKNOWN_COLOUR, *several])
     extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
-    scale = {"vmin": -1.5, "vmax": count - 0.5}
-    axes.imshow(table[order], cmap=colours, aspect="auto", interpolation="nearest", extent=extent, **scale)
+    shown = np.array(table[order] + 1)  # 0: not known
+    axes.imshow(shown, cmap=colours, vmin=-0.5, vmax=count + 0.5, aspect="auto", interpolation="nearest", extent=extent)
     axes.set(ylabel="client, by cluster")
     axes.set_yticks(range(len(order)) if len(order) <= NAMED else [])
     if len(order) <= NAMED:

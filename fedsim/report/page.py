@@ -199,7 +199,7 @@ def _clusters(run: RunResult, budget: Budget) -> dict[str, Any]:
         "clusters": {
             "order": [run.clients[row] for row in order],
             "rounds": (rounds + 1).tolist(),
-            "values": table[np.ix_(order, rounds)].tolist(),
+            "values": table[order][:, rounds].tolist(),
         }
     }
 

@@ -188,8 +188,8 @@ def client_of(node: int, reply: Message) -> Client:
     """The client that a node's answer to the roll call describes."""
     said, statistics = wire.unpack_presence(reply)
     sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
-    rest = (said[name] for name in ("lasting", "objective", "model", "public"))
-    return Client(said["client"], node, *sizes, labels, shape, *rest, statistics=statistics)
+    rest = {name: said[name] for name in ("lasting", "objective", "model", "public")}
+    return Client(said["client"], node, *sizes, labels, shape, statistics=statistics, **rest)
 
 
 def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:
