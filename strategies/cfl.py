@@ -69,30 +69,34 @@ class Cfl(Clustered[Params, State]):
             state.deltas[row], state.heard[row] = arrival.uplink.weights["delta"].parameters, True
         number = state.models[0].step + 1
         if number == self.params.calibrate:
-            state.scale = float(max(np.linalg.norm(delta) for delta in state.deltas))
-        if number > self.params.start:
+            state.scale = float(max(np.square(delta, dtype=np.float64).sum() for delta in state.deltas)) ** 0.5
+        eps = self._thresholds(state)
+        if number > self.params.start and eps is not None:
             for cluster in range(len(state.models)):
-                self._split(state, cluster)
+                self._split(state, cluster, *eps)
         return super().update(state, [replace(a, uplink=replace(a.uplink, examples=1)) for a in arrivals])  # (4)
 
-    def _split(self, state: State, cluster: int) -> None:
+    def _split(self, state: State, cluster: int, eps1: float, eps2: float) -> None:
         """(2) and (3)."""
         rows = np.flatnonzero(state.members == cluster)
         if len(rows) <= 2 or not state.heard[rows].all():
             return
         products = gram([state.deltas[row] for row in rows])
         mean, largest = np.sqrt(max(products.mean(), 0)), np.sqrt(products.diagonal().max())
-        if mean < self._eps(state, self.params.eps1, MEAN_SHARE) and largest > self._eps(
-            state, self.params.eps2, LARGEST_SHARE
-        ):
+        if mean < eps1 and largest > eps2:
             from fedsim.angles import halves  # scipy, which clients do without
 
             state.members[rows[halves(1 - cosines(products))]] = len(state.models)
             state.models.append(replace(state.models[cluster], moments=dict(state.models[cluster].moments)))
             state.parents.append(cluster)
 
-    def _eps(self, state: State, given: float | None, share: float) -> float:
-        return share * state.scale if given is None else given
+    def _thresholds(self, state: State) -> tuple[float, float] | None:
+        """eps_1 and eps_2; None if one of them is not known yet."""
+        given = self.params.eps1, self.params.eps2
+        if None in given and not state.scale:
+            return None
+        eps1, eps2 = MEAN_SHARE * state.scale, LARGEST_SHARE * state.scale
+        return eps1 if given[0] is None else given[0], eps2 if given[1] is None else given[1]
 
 
 CFL = Algorithm(

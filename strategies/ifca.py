@@ -58,7 +58,8 @@ class Ifca(Clustered[Params, State]):
     """Sends all K models to everyone, and averages those that were trained from the same one."""
 
     def init(self, model: Weights, fleet: Fleet) -> State:
-        return State(self._drawn(0, 0, model), np.full(len(fleet), UNKNOWN))
+        drawn = [model, *fleet.draws][: self.params.clusters]
+        return State(started(drawn), np.full(len(fleet), UNKNOWN))
 
     def instruct(self, state: State, client: int, train: bool) -> Downlink:
         return Downlink({f"cluster-{j}": own.model for j, own in enumerate(state.models)}, shared=False)
@@ -87,20 +88,20 @@ class Ifca(Clustered[Params, State]):
         state.accepted = bool(fewest >= max(1, self.params.least * len(chosen)))
         if not state.accepted:
             state.draw, state.since = state.draw + 1, state.models[0].step
-            state.models, state.members[:] = self._drawn(state.draw, state.since), UNKNOWN
-
-    def _drawn(self, number: int, step: int, first: Weights | None = None) -> list[GlobalState]:
-        """The K models of a draw; the first of all is the run's initial model."""
-        count, drawn = self.params.clusters, [first, *self.fleet.draws]
-        return [
-            GlobalState(each.copy(), step) for each in drawn[number * count : (number + 1) * count] if each is not None
-        ]
+            first = state.draw * self.params.clusters - 1  # the run's initial model is not one of `draws`
+            drawn = self.fleet.draws[first : first + self.params.clusters]
+            state.models, state.members[:] = started(drawn, state.since), UNKNOWN
 
     def _valid(self, state: State, arrival: Arrival) -> bool:
         chosen, count = self.cluster_of(state, arrival), self.params.clusters
         if not 0 <= chosen < count:
             log.warning("client %d claims cluster %d of %d: its result is dropped", arrival.client, chosen, count)
         return 0 <= chosen < count
+
+
+def started(models: Sequence[Weights], step: int = 0) -> list[GlobalState]:
+    """Clusters that begin at this step with these models."""
+    return [GlobalState(model.copy(), step) for model in models]
 
 
 IFCA = Algorithm(

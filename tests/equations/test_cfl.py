@@ -61,8 +61,9 @@ def test_two_clients_stay_together() -> None:
     assert len(cfl.update(started(cfl, 0, 0, 0), sent(who=(0, 1))).models) == 1
 
 
-def test_thresholds_are_shares_of_the_largest_norm_in_the_round_of_calibration() -> None:
-    cfl = server("cfl", [1] * 4, SMALL, start=0, calibrate=2)
+@pytest.mark.parametrize("given", [{}, {"eps1": 0.3}, {"eps2": 3.0}])
+def test_thresholds_are_shares_of_the_largest_norm_in_the_round_of_calibration(given: dict[str, float]) -> None:
+    cfl = server("cfl", [1] * 4, SMALL, start=0, calibrate=2, **given)
     state = cfl.update(started(cfl, 0, 0, 0), sent())
     assert (state.scale, len(state.models)) == (0.0, 1), "nothing is split before it"
     state = cfl.update(state, [arrival(i, 1, 1, delta=vec(*OPPOSED[i]) * 3) for i in range(4)])
