@@ -64,6 +64,19 @@ class SGD:
         return self._velocities[parameter].mul_(self._momentum).add_(gradient)
 
 
+def step_weights(steps: int, momentum: float, pull: float = 0.0) -> float:
+    """The sum of the factors with which the gradients of so many steps of `SGD` enter the update; `steps` without momentum.
+
+    `pull`: lr * mu of a proximal term mu (x - start). The sum is how far steps along a constant gradient of 1 lead, in
+    units of lr.
+    """
+    moved = velocity = 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1 - pull * moved
+        moved += velocity
+    return moved
+
+
 class TorchOptimizer:
     """torch.optim.Adam or AdamW behind the same two methods."""
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedsim.algorithm import Fit, Task
 from fedsim.clients.local_sgd import LocalSGD
+from fedsim.clients.optimizers import step_weights
 from fedsim.clients.training import Batch, GradientHook, Trainer
 from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.weights import Vec, Weights
@@ -44,11 +45,6 @@ class ScaffoldClient(LocalSGD):
 
     def _own(self, state: ClientState, like: Weights) -> Vec:
         return state.arrays["control"] if "control" in state.arrays else np.zeros_like(like.parameters)
-
-
-def step_weights(steps: int, momentum: float) -> float:
-    """The sum of the factors with which the gradients of so many steps enter the update; `steps` without momentum."""
-    return sum((steps - past) * momentum**past for past in range(steps))
 
 
 def full_gradient(task: Task, model: Weights, rng: np.random.Generator) -> Vec:

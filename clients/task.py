@@ -1,7 +1,7 @@
 """A client's data and networks in torch, behind the `Task` contract of plain values."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
@@ -38,6 +38,7 @@ from fedsim.partitions.client_data import ClientData
 from fedsim.partitions.public import PublicData
 from fedsim.payload import Array, Metrics
 from fedsim.rng import stream
+from fedsim.server.fleet import DRAW
 from fedsim.weights import Weights
 
 TEST_BATCH = 1024
@@ -170,15 +171,22 @@ class TorchTask:
         rest.examples, rest.labels = len(kept), kept.labels(len(self.labels))
 
         def loss(weights: Weights) -> float:
-            trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
-            trainer.network.eval()
-            with torch.inference_mode():
-                parts = [
-                    float(self.objective.loss(trainer.network(x), y)) * len(y) for x, y in samples.chunks(TEST_BATCH)
-                ]
-            return sum(parts) / len(samples)
+            return self._losses([weights], samples)[0]
 
         return rest, loss
+
+    def losses(self, models: Sequence[Weights], on: Dataset = "train") -> list[float]:
+        return self._losses(models, self.samples(on))
+
+    def _losses(self, models: Sequence[Weights], samples: Samples) -> list[float]:
+        network, totals = self._network.module, [0.0] * len(models)
+        network.eval()
+        with torch.inference_mode():
+            for x, y in samples.chunks(TEST_BATCH):
+                for place, weights in enumerate(models):
+                    load(network, weights)  # cheap beside the pass of a batch, and all models need one network's memory
+                    totals[place] += float(self.objective.loss(network(x), y)) * len(y)
+        return [total / len(samples) for total in totals]
 
     def peak_memory(self) -> dict[str, float]:
         peaks = {"memory": peak_memory.peak()}
@@ -268,8 +276,8 @@ def network(
     Threads must not share a network: `thread` is the id of the one that asks.
     """
     networks = registry.find("algorithm", config.algorithm).networks
-    if name == "model":
-        make, key = registry.find("model", config.model), ["model"]
+    if name == "model" or name.startswith(DRAW):
+        make, key = registry.find("model", config.model), ["model"] if name == "model" else ["network", name]
     elif networks.get(name, "").startswith(PARAMETER):
         chosen = getattr(config.params(config.algorithm), networks[name].removeprefix(PARAMETER))
         if not chosen:

@@ -105,6 +105,10 @@ class Task(Protocol):
         """Counts, means and mean squares per class over the training data, in evaluation mode; `directions` are
         features of length 1."""
 
+    def losses(self, models: Sequence[Weights], on: Dataset = "train") -> list[float]:
+        """The mean loss of each of several models, in evaluation mode, from one pass over the data: every batch is read
+        once."""
+
     def held_out(
         self, share: float, rng: np.random.Generator | None = None
     ) -> tuple["Task", Callable[[Weights], float]]:
@@ -186,6 +190,11 @@ class ServerStrategy(ABC, Generic[P, S]):
         """Matrices between clients (similarities, mixing weights), each clients x clients by its name; stored in the run
         folder whenever they change."""
         return {}
+
+    def clusters(self, state: S) -> NDArray[np.int64] | None:
+        """The cluster of each client, by its row; -1: not known yet. None: the algorithm has no clusters. Recorded whenever
+        it changes."""
+        return None
 
     def expects(self) -> Mapping[str, Spec]:
         """What an uplink must hold, by name; an uplink that does not fit is refused as that client's failure."""
@@ -269,6 +278,10 @@ def no_fine_tuning(params: Any) -> FineTuning:
     return FineTuning()
 
 
+def one_draw(params: Any) -> int:
+    return 1
+
+
 @dataclass(frozen=True)
 class Algorithm(Generic[P]):
     """An algorithm under a name: what `fedsim.algorithms` entry points provide."""
@@ -288,5 +301,10 @@ class Algorithm(Generic[P]):
     # clients may have models of different architectures. None: nothing that travels depends on a network.
     common: str | None = "model"
     public: tuple[Literal["clients", "server"], ...] = ()  # who uses the public data: the run must set public=N
+    # How many independent draws of the initial model the server gets; those after the first are `Fleet.draws`.
+    draws: Callable[[P], int] = one_draw
+    # "module:function", what every client tells of its data before the first round: (ClientData, params) -> arrays by
+    # name, which the server finds in `Client.statistics`
+    statistics: str = ""
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

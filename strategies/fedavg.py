@@ -37,7 +37,7 @@ class FedAvg(GlobalStrategy[Any]):
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
         w, (held, samples) = state.model.parameters, with_updates(arrivals)
-        mean = self.aggregate([a.uplink.weights["delta"].parameters for a in held], samples)
+        mean = self.aggregate([a.uplink.weights["delta"].parameters for a in held], samples, self.scales(held))
         after, rate = self.stepped(state, mean), self.server_optimizer.model_rate  # (1)
         for arrival in arrivals:
             if arrival.staleness and rate:  # (3)
@@ -45,9 +45,14 @@ class FedAvg(GlobalStrategy[Any]):
                 after += share * (self.base(state, arrival) - w)
         return self.advance(state, Weights(after, self.mean_buffers(state, held, samples)))
 
+    def scales(self, arrivals: Sequence[Arrival]) -> Sequence[float] | None:
+        """The factors of the updates, before they are averaged; None: 1."""
+        return None
+
     @property
     def takes_means(self) -> bool:
-        return type(self).update is FedAvg.update
+        own = type(self)
+        return own.update is FedAvg.update and own.scales is FedAvg.scales
 
 
 FEDAVG = Algorithm(

@@ -1,4 +1,4 @@
-"""Local training: every client alone (also called Separate or SOLO), the baseline of personalized federated learning.
+"""Local training: every client alone (also called Separate, or SOLO: `solo`), the baseline of personalized learning.
 
 Client (1):  w_k <- LocalSGD(w_k; D_k), from the initial model of its architecture
 
@@ -37,6 +37,9 @@ class Local(ServerStrategy[NoParams, Nothing]):
         return {}
 
 
-LOCAL = Algorithm(
-    "local", "every client trains alone", NoParams, Local, client="fedsim.clients.local:LocalOnly", common=None
-)
+def alone(name: str, about: str) -> Algorithm[NoParams]:
+    return Algorithm(name, about, NoParams, Local, client="fedsim.clients.local:LocalOnly", common=None)
+
+
+LOCAL = alone("local", "every client trains alone")
+SOLO = alone("solo", 'every client trains alone: `local` under the name of "Rethinking Data Heterogeneity in FL"')

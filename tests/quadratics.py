@@ -1,6 +1,6 @@
 """Federations of quadratic functions f_i(w) = 1/2 sum_k a_ik (w_k - b_ik)^2: real halves, known optimum."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -101,6 +101,10 @@ class QuadraticTask:
     def by_class(self, weights: Weights, of: Statistic = "features") -> ClassStatistics:
         raise NotImplementedError("a quadratic has no classes")
 
+    def losses(self, models: Sequence[Weights], on: Dataset = "train") -> list[float]:
+        objective = Quadratic(self.a, self.b)
+        return [float(objective.loss(torch.tensor(each.parameters), torch.zeros(1))) for each in models]
+
     def held_out(
         self, share: float, rng: np.random.Generator | None = None
     ) -> tuple["QuadraticTask", Callable[[Weights], float]]:
@@ -128,7 +132,16 @@ class Federation:
     """An algorithm on quadratics, driven by hand: everyone, or those who are named, in each round."""
 
     def __init__(
-        self, name: str, a: Numbers, b: Numbers, *, local_steps: int, lr: float, momentum: float = 0.0, **params: Any
+        self,
+        name: str,
+        a: Numbers,
+        b: Numbers,
+        *,
+        local_steps: int,
+        lr: float,
+        momentum: float = 0.0,
+        draws: Sequence[Weights] = (),
+        **params: Any,
     ):
         algorithm, made = registry.find("algorithm", name), params_of(name, **params)
         self.config = RunConfig(clients=len(a), local_steps=local_steps, lr=lr, momentum=momentum)
@@ -137,7 +150,7 @@ class Federation:
             QuadraticTask(np.asarray(x), np.asarray(y), self.config, client.train)
             for x, y, client in zip(a, b, clients, strict=True)
         ]
-        fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial())
+        fleet = Fleet(clients, self.tasks[0].layout, self.tasks[0].initial(), draws=draws)
         self.server = algorithm.server(made, self.config)
         self.server.attach(fleet)
         self.client, self.tuning = registry.load(algorithm.client)(made), algorithm.finetune(made)

@@ -8,7 +8,16 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsim.client.jobs import ClientJob, Stopwatch, behaviour_of, data_of, poisons_data, sleep_delay, task_of
+from fedsim.client.jobs import (
+    ClientJob,
+    Stopwatch,
+    behaviour_of,
+    data_of,
+    poisons_data,
+    sleep_delay,
+    statistics_of,
+    task_of,
+)
 from fedsim.client.state_store import StateStore
 from fedsim.config import RunConfig, from_run_config
 from fedsim.errors import ConfigError, FedsimError
@@ -30,9 +39,9 @@ OWN = "own"  # the partition of silos that each bring their own data
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
     """Who this node is and what it holds. Errors of its data are raised here, under the client's name."""
-    client = _client_id(context)
+    client, config = _client_id(context), _config(context)
     try:
-        data = data_of(_config(context), client)
+        data = data_of(config, client)
     except (FedsimError, OSError) as error:
         raise ConfigError(f"client {client}: {error}") from error
     about = {
@@ -43,10 +52,10 @@ def roll_call(message: Message, context: Context) -> Message:
         "shape": list(data.x_train.shape[1:]),
         "lasting": STATE_DIR in context.node_config,
         "objective": data.objective,
-        "model": _config(context).model_of(client),
+        "model": config.model_of(client),
         "public": "" if data.public is None else data.public.fingerprint,
     }
-    return wire.pack_presence(about, message)
+    return wire.pack_presence(about, statistics_of(config, data), message)
 
 
 @app.query("alive")

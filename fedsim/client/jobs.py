@@ -23,6 +23,7 @@ from fedsim.errors import FedsimError
 from fedsim.filters import Filter, filters_of
 from fedsim.payload import (
     Answer,
+    Array,
     ClientState,
     Failure,
     Job,
@@ -365,6 +366,13 @@ def _for_model(config: RunConfig, model: str) -> RunConfig:
 def data_of(config: RunConfig, client: int) -> Any:
     """A client's samples, read anew; its task keeps them."""
     return _source(config).client(client)
+
+
+def statistics_of(config: RunConfig, data: Any) -> Mapping[str, Array]:
+    """What the run's algorithm wants to know of a client's data before the first round."""
+    target = registry.find("algorithm", config.algorithm).statistics
+    found: Mapping[str, Array] = registry.load(target)(data, config.params(config.algorithm)) if target else {}
+    return found
 
 
 @lru_cache(maxsize=4)

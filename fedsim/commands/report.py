@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedsim.results.metric import Metric
 
 FORMATS = ("csv", "json", "markdown", "latex")
-DRAWN = 12  # settings that get a timeline and heat maps
+DRAWN = 12  # settings that get a timeline, heat maps and clusters
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -22,7 +22,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--plot",
         type=Path,
         metavar="DIR",
-        help="write figures to this folder: curves, clients, and a timeline and heat maps of a run of each setting",
+        help="write figures to this folder: curves, clients; timeline, heat maps and clusters of a run of each setting",
     )
     parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained HTML page")
     for name in FORMATS:
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 def print_report(found: "RunCollection", figures: Path | None, target: float | None = None) -> None:
     """Prints the tables, and writes the figures to the folder `figures` unless it is None."""
+    from fedsim.report.cluster_figure import cluster_table
     from fedsim.report.relations import group_table
     from fedsim.report.result_tables import cost_table, published_sources, result_table
     from fedsim.report.tables import model_table, outdated, pairs_table, results_table, search_table, show, time_table
@@ -87,8 +88,9 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
     for further in (model_table(settings), pairs_table(settings)):
         if further is not None:
             show(further)
-    if (by_group := group_table(found.runs)) is not None:
-        show(by_group)
+    for relation in (group_table(found.runs), cluster_table(found.runs)):
+        if relation is not None:
+            show(relation)
     show(time_table(settings))
     show(results_table("costs of a run: seconds of this machine, megabytes", cost_table(settings)))
     if figures is not None:
@@ -97,6 +99,7 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
 
 def _write_figures(found: "RunCollection", folder: Path) -> None:
     from fedsim.attacks import SUCCESS
+    from fedsim.report.cluster_figure import cluster_figure
     from fedsim.report.distribution import distribution_figure
     from fedsim.report.figures import metric_figure, timeline_figure
     from fedsim.report.matrix_figure import matrix_figure
@@ -115,6 +118,7 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     for label, each in zip(display_names(firsts), firsts, strict=True):
         timeline_figure(each, folder / f"timeline-{label}.png")
         matrix_figure(each, folder / f"matrices-{label}.png")
+        cluster_figure(each, folder / f"clusters-{label}.png")
     print(f"figures: {folder}/*.png ({len(list(folder.glob('*.png')))} files)")
 
 

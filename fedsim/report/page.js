@@ -269,7 +269,7 @@ function heat(holder, rows, columns, at, describe, ratio = columns / rows) {
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) {
     const v = at(r, c), t = Math.max(0, Math.min(1, v ?? 0)) * 4, i = Math.min(3, Math.floor(t));
     const [p, q] = [stops[i], stops[i + 1]];
-    image.data.set(v === null ? [128, 128, 128, 90] : [0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
+    image.data.set(v === null ? [128, 128, 128, 90] : Array.isArray(v) ? v : [0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
   }
   context.putImageData(image, 0, 0);
   holder.replaceChildren(canvas);
@@ -293,6 +293,18 @@ function drawMatrix() {
   $("low").textContent = Number.isFinite(low) ? short(low) : "";
   $("high").textContent = Number.isFinite(high) ? short(high) : "";
   heat($("heat"), n, n, (r, c) => (r === c || m[r * n + c] === null ? null : high > low ? (m[r * n + c] - low) / (high - low) : 0.5), (r, c) => `client ${all.order[r]} and ${all.order[c]}: ${m[r * n + c] === null ? "–" : m[r * n + c].toFixed(4)}`, 1);
+}
+
+function drawClusters() {
+  const all = chosen().clusters;
+  $("clusterpart").hidden = !all;
+  if (!all) return;
+  const shade = (number) => (number < 0 ? null : [1, 3, 5].map((k) => parseInt(COLOURS[number % 6].slice(k, k + 2), 16)).concat(255));
+  const name = (number) => (number < 0 ? "not known" : `cluster ${number}`);
+  const last = [...new Set(all.values.map((row) => row[row.length - 1]))].sort((a, b) => a - b);
+  heat($("clusters"), all.order.length, all.rounds.length, (r, c) => shade(all.values[r][c]), (r, c) => `client ${all.order[r]}, round ${all.rounds[c]}: ${name(all.values[r][c])}`, 3);
+  swatches($("clusternames"), last.length > 12 ? [] : last.map((number) => [name(number), number < 0 ? "#999999" : COLOURS[number % 6]]));
+  $("clusternote").textContent = `A row per client, a column per round; clients that end in one cluster are neighbors. At the end: ${many(last.filter((number) => number >= 0).length, "cluster")}.`;
 }
 
 function drawTimeline() {
@@ -339,7 +351,7 @@ function drawRun() {
   options($("matrix"), Object.keys(chosen().matrices));
   $("round").max = 1e6;
   $("round").value = 1e6;
-  [drawMatrix, drawTimeline, drawLabels, drawConfig].forEach((draw) => draw());
+  [drawMatrix, drawClusters, drawTimeline, drawLabels, drawConfig].forEach((draw) => draw());
 }
 
 const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.files import read_npz, write_text
+from fedsim.report.cluster_figure import clusters_by_round, order_by_clusters
 from fedsim.report.collection import RunCollection
 from fedsim.report.matrix_figure import evenly_spaced, order_by_labels
 from fedsim.report.result_tables import ResultTable, cost_table, published_sources, result_table
@@ -161,6 +162,7 @@ def _run(run: RunResult, jobs: Budget, entries: Budget, shared: dict[str, int]) 
         "steps": _list(run.steps[:JOBS]) if fits else [],
         "end": _r(float(run.steps[-1])) if len(run.steps) else 1.0,
         **_matrices(run, entries),
+        **_clusters(run, entries),
     }
 
 
@@ -182,6 +184,22 @@ def _matrices(run: RunResult, budget: Budget) -> dict[str, Any]:
                 "values": [_list(each[name][np.ix_(order, order)].ravel()) for each in found.values() if name in each],
             }
             for name in sorted({name for each in found.values() for name in each})
+        }
+    }
+
+
+def _clusters(run: RunResult, budget: Budget) -> dict[str, Any]:
+    """Clients x rounds, thinned to ROUNDS rounds, with the clients ordered by their clusters."""
+    table = clusters_by_round(run)
+    rounds = _indices(table.shape[1], ROUNDS)
+    if not table.size or not budget.take(len(table) * len(rounds)):
+        return {"clusters": None}
+    order = order_by_clusters(table)
+    return {
+        "clusters": {
+            "order": [run.clients[row] for row in order],
+            "rounds": (rounds + 1).tolist(),
+            "values": table[order][:, rounds].tolist(),
         }
     }
 

@@ -196,6 +196,11 @@ class RunResult:
         ]
 
     @cached_property
+    def clusters(self) -> dict[int, list[int]]:
+        """Round -> the cluster of every client (-1: not known), for every round after which a client changed its own."""
+        return {event["round"]: event["clusters"] for event in self.events if "clusters" in event}
+
+    @cached_property
     def idle(self) -> list[float]:
         """For each client, the share of the run in which it had no training job."""
         length = float(self.steps[-1]) if len(self.steps) else 0.0

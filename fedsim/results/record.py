@@ -19,6 +19,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedsim import peak_memory, registry
 from fedsim.attacks import attack_of, malicious_clients
 from fedsim.config import RunConfig, Scalar
@@ -101,6 +104,7 @@ class Record:
         self.run = RunIdentity.new()
         self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
         self.matrices = Matrices(folder)
+        self._clusters: list[int] | None = None  # of the clients, after the last step
 
     def _set_objective(self, name: str) -> None:
         """Empty curves for every metric of the objective and of the attack; the first metric is the main one."""
@@ -173,6 +177,7 @@ class Record:
         arrivals: Sequence[Arrival],
         failures: Sequence[Failure],
         aggregation: float = 0.0,  # seconds the server took
+        clusters: NDArray[np.int64] | None = None,  # of the clients, by row
     ) -> None:
         attack = attack_of(self.config)
         rows = [
@@ -193,12 +198,14 @@ class Record:
         failed = _told(number, failures)
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}
         self.spent(aggregation=aggregation)
-        more = {
+        more: dict[str, Any] = {
             "wasted": self._wasted,
             "failures": failed,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
         }
+        if clusters is not None and (listed := clusters.tolist()) != self._clusters:
+            more["clusters"] = listed
         self._event({**event, **more})
         self._wasted = []
         self._progress.round(number)
@@ -244,6 +251,7 @@ class Record:
             "weights_sha256": sha256,
             "failures": self.failures,
             **({"groups": self._groups()} if self.config.attack != "none" else {}),
+            **({} if self._clusters is None else {"clusters": _counted(self._clusters)}),
         }
 
     def _groups(self) -> dict[str, Any]:
@@ -294,6 +302,7 @@ class Record:
         elif event["kind"] == "step":
             add("local")
             self._virtual = event["time"]
+            self._clusters = event.get("clusters", self._clusters)
         self.failures += event.get("failures", [])
 
     def _replay(self, done: int) -> None:
@@ -342,6 +351,12 @@ class Record:
             **({"malicious": malicious_clients(self.config)} if self.config.attack != "none" else {}),
         }
         write_json(self.folder / MANIFEST, manifest)
+
+
+def _counted(clusters: Sequence[int]) -> dict[str, Any]:
+    """The number of clusters that have members, and the cluster of each client; None: it is not known."""
+    known = [None if cluster < 0 else cluster for cluster in clusters]
+    return {"count": len(set(known) - {None}), "per_client": known}
 
 
 def _told(number: int, failures: Sequence[Failure]) -> list[dict[str, Any]]:

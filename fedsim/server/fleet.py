@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -21,6 +22,7 @@ from fedsim.transport.grid import exchange
 from fedsim.weights import Weights, no_buffers
 
 log = logging.getLogger(__name__)
+DRAW = "model:"  # begins the name of a further draw of the initial model, as a network
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Client:
     objective: str = "classification"
     model: str = ""  # the name of its model
     public: str = ""  # a fingerprint of its public data
+    statistics: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False)  # see `Algorithm.statistics`
 
     def differs(self, other: "Client") -> str:
         """In words, what `other` has instead of this client's data and model; empty if they are the same."""
@@ -63,6 +66,7 @@ class Fleet:
     busy: dict[int, int] = field(default_factory=dict)  # client -> the step its training job started from
     absent_until: dict[int, float] = field(default_factory=dict)  # client -> when it is back; infinity: unknown
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # by name of the model
+    draws: Sequence[Weights] = ()  # further draws of the initial model, if the algorithm asks for them
 
     def __post_init__(self) -> None:
         self._by_id = {c.id: c for c in self.clients}
@@ -128,7 +132,8 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
     Raises FedsimError or ConfigError if nodes are missing or their answers do not fit together.
     """
     clients = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
-    classes, common = max(len(c.labels) for c in clients), registry.find("algorithm", config.algorithm).common
+    classes, algorithm = max(len(c.labels) for c in clients), registry.find("algorithm", config.algorithm)
+    common = algorithm.common
 
     def ask(client: Client, network: str) -> tuple[Layout, Weights]:
         query = wire.pack_query(client.node, wire.INITIAL, config.timeout, classes, network)
@@ -141,7 +146,9 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
     if common not in (None, "model"):
         return Fleet(clients, *ask(clients[0], str(common)), layouts=layouts)
     none = Layout(()), Weights(no_buffers())
-    return Fleet(clients, *(none if len(found) > 1 else found[clients[0].model]), layouts=layouts)
+    count = algorithm.draws(config.params(config.algorithm))
+    draws = [ask(clients[0], f"{DRAW}{number}")[1] for number in range(1, count)]
+    return Fleet(clients, *(none if len(found) > 1 else found[clients[0].model]), layouts=layouts, draws=draws)
 
 
 def check_models(config: RunConfig, models: Collection[str]) -> None:
@@ -179,10 +186,10 @@ def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
 
 def client_of(node: int, reply: Message) -> Client:
     """The client that a node's answer to the roll call describes."""
-    said = wire.unpack_presence(reply)
+    said, statistics = wire.unpack_presence(reply)
     sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
-    rest = (said[name] for name in ("lasting", "objective", "model", "public"))
-    return Client(said["client"], node, *sizes, labels, shape, *rest)
+    rest = {name: said[name] for name in ("lasting", "objective", "model", "public")}
+    return Client(said["client"], node, *sizes, labels, shape, statistics=statistics, **rest)
 
 
 def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:

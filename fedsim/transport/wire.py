@@ -295,13 +295,15 @@ def classes_of(message: Message) -> int:
     return int(cast(int, records[JOB if JOB in records else NUMBERS]["classes"]))
 
 
-def pack_presence(about: Mapping[str, Any], order: Message) -> Message:
+def pack_presence(about: Mapping[str, Any], statistics: Mapping[str, NDArray[Any]], order: Message) -> Message:
     """What a node says of itself in the roll call: the fields of `fedsim.server.fleet.Client`."""
-    return Message(RecordDict({NUMBERS: ConfigRecord(dict(about))}), reply_to=order)
+    content = RecordDict({NUMBERS: ConfigRecord(dict(about))})
+    content.update(Encoder().content({}, statistics))
+    return Message(content, reply_to=order)
 
 
-def unpack_presence(message: Message) -> dict[str, Any]:
-    return _numbers(message.content, NUMBERS)
+def unpack_presence(message: Message) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    return _numbers(message.content, NUMBERS), _payload(message.content)[1]
 
 
 def pack_initial(layout: Layout, initial: Weights, order: Message) -> Message:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim.clients.task import TorchTask
@@ -56,6 +57,7 @@ def generator(s: Sizes, noise: int = 32, hidden: int = 256) -> int:
 
 FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "apple": lambda s: Traffic((CLIENTS - 1) * s.model + CLIENTS, 0, s.model),  # the others' cores, shares of samples
+    "cfl": lambda s: symmetric(s.model),
     "ditto": lambda s: symmetric(s.model),
     "fedadam": lambda s: symmetric(s.model),
     "fedala": lambda s: symmetric(s.model),
@@ -72,10 +74,12 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedma": lambda s: symmetric(s.model),
     "fedma-growth": lambda s: symmetric(s.model),
     "fedma-layerwise": lambda s: symmetric(s.model),
+    "fednova": lambda s: Traffic(s.model, s.model, s.model + 1),
     "fedper": lambda s: symmetric(s.base),
     "fedphp": lambda s: symmetric(s.model),
     "fedrep": lambda s: symmetric(s.base),
     "fedrod": lambda s: symmetric(s.model),
+    "ifca": lambda s: Traffic(2 * s.model, 2 * s.model, s.model + INTEGER),  # K models, to test as well
     "kt-pfl": lambda s: Traffic(PUBLIC * CLASSES, 0, PUBLIC * CLASSES, first=0),
     "lg-fedavg": lambda s: symmetric(s.model - s.first),
     "local": lambda s: symmetric(0),
@@ -102,6 +106,18 @@ def test_the_bytes_of_a_run_are_those_of_its_formula(
     assert summary["bytes_up"] == 4 * CLIENTS * ROUNDS * expected.up
     first = expected.train if expected.first is None else expected.first
     assert summary["bytes_down"] == 4 * CLIENTS * (first + (ROUNDS - 1) * expected.train + expected.evaluate)
+
+
+def test_pacfl_sends_its_signatures_once(
+    small: Callable[..., RunConfig], finished: Callable[..., dict[str, Any]]
+) -> None:
+    """Besides what FedAvg moves: p vectors of 64 pixels for every class that a client holds, before the first round."""
+    config = small("algorithm=pacfl", "model=mlp")
+    summary, model = finished(config), sizes_of(config).model
+    counts = [np.bincount(client_data(config, client).y_train, minlength=CLASSES) for client in range(CLIENTS)]
+    vectors = sum(min(3, int(count)) for client in counts for count in client)
+    assert summary["bytes_up"] == 4 * (CLIENTS * ROUNDS * model + vectors * 64)
+    assert summary["bytes_down"] == 4 * CLIENTS * (ROUNDS + 1) * model
 
 
 def test_fedkd_sends_the_ranks_that_its_energy_needs(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedsim import config as configs
-from fedsim.clients.scaffold import full_gradient, step_weights
+from fedsim.clients.optimizers import step_weights
+from fedsim.clients.scaffold import full_gradient
 from fedsim.clients.task import TorchTask
 from fedsim.partitions.client_data import client_data
 from tests.quadratics import Federation

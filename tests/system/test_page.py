@@ -1,5 +1,6 @@
 """The HTML page in a real browser."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.engine.launch import launch
 from fedsim.files import write_npz
-from fedsim.results.record import read_manifest
+from fedsim.results.record import read_events, read_manifest
 from fedsim.sweep.manifest import PlannedRun, SearchResult, SweepManifest
 from tests.system_tools import program
 
@@ -29,14 +30,18 @@ pytestmark = [pytest.mark.system, pytest.mark.needs("chromium")]
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page about two settings, one of them with two seeds, stragglers, recorded matrices and a published number, and
-    about a third that is missing."""
+    """A page about two settings, one of them with two seeds, stragglers, recorded matrices, clusters and a published
+    number, and about a third that is missing."""
     home = tmp_path_factory.mktemp("runs")
     base = ["clients=6", "rounds=6", "model=mlr", "stragglers=uniform-rounds", "pace=window", "partition=dirichlet"]
     for name, keys in {"a": ["seed=1"], "b": ["seed=2"], "c": ["seed=1", "algorithm=fedbuff"]}.items():
         launch(configs.read(None, [*base, *keys, f"out={home / name}"]), "inline")
     for number in (2, 5):
         write_npz(home / "a" / "matrices" / f"round-{number:06d}.npz", {"xi": np.eye(6) * number / 10})
+    events = [
+        {**e, "clusters": [0, 1] * 3} if e["kind"] == "step" and e["round"] == 3 else e for e in read_events(home / "a")
+    ]
+    (home / "a" / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     runs = {name: PlannedRun(read_manifest(home / name)["config"]) for name in "abc"}
     runs["c"] = PlannedRun(runs["c"].config, "", {"personal": (0.915, 0.0025)}, "Table 9 of a paper")
     runs["d"] = PlannedRun({**runs["a"].config, "algorithm": "local"})
@@ -151,6 +156,20 @@ def test_the_slider_moves_the_matrix(opened: Any) -> None:
     assert page.locator("#roundvalue").text_content() == "2"
     page.locator("#heat canvas").hover(position=corner)
     assert page.locator("#tip").text_content().endswith(": 0.2000")
+
+
+def test_clusters_are_drawn_over_the_rounds(opened: Any) -> None:
+    page = opened()
+    canvas = page.locator("#clusters canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    canvas.hover(position={"x": box["width"] * 0.9, "y": box["height"] * 0.1})
+    assert page.locator("#tip").text_content() == "client 0, round 6: cluster 0"
+    canvas.hover(position={"x": box["width"] * 0.1, "y": box["height"] * 0.9})
+    assert page.locator("#tip").text_content() == "client 5, round 1: not known"
+    assert "2 clusters" in page.locator("#clusternote").text_content()
+    page.locator("#run").select_option(label="b")
+    assert not page.locator("#clusterpart").is_visible()
 
 
 def test_hovering_shows_values(opened: Any) -> None:
