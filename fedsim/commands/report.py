@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "markdown", "latex")
 DRAWN = 12  # settings that get a timeline and heat maps
+CURVES = 40  # with more settings than this, their curves and clients are not drawn: nobody could tell them apart
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -115,15 +116,17 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = found.metric.name
     measured = [each for each in found.settings if each.runs]
-    metric_figure(found.runs, folder / f"{name}.png", name)
-    metric_figure(found.runs, folder / f"{name}-over-time.png", name, over="times")
-    if any(SUCCESS in run.metrics for run in found.runs) and name != SUCCESS:
+    few = len(measured) <= CURVES
+    if few:
+        metric_figure(found.runs, folder / f"{name}.png", name)
+        metric_figure(found.runs, folder / f"{name}-over-time.png", name, over="times")
+    if few and any(SUCCESS in run.metrics for run in found.runs) and name != SUCCESS:
         metric_figure([run for run in found.runs if SUCCESS in run.metrics], folder / f"{SUCCESS}.png", SUCCESS)
     if found.heatmap:
         from fedsim.report.heat_map import heat_map, heat_map_figure
 
         heat_map_figure(heat_map(found.settings, found.heatmap), folder / "heat-map.png")
-    if len(measured) > 1:
+    if few and len(measured) > 1:
         distribution_figure(measured, folder / f"{name}-distribution.png")
     firsts = [each.runs[0] for each in measured][:DRAWN]
     for label, each in zip(display_names(firsts), firsts, strict=True):

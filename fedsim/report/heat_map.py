@@ -1,12 +1,13 @@
 """A heat map of settings: a row and a column for each value of two keys, the mean over seeds in every field."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from rich.table import Table
 
 from fedsim.attacks import SUCCESS
@@ -14,38 +15,39 @@ from fedsim.errors import ConfigError, unknown
 from fedsim.report.settings import MeanStd, Setting
 from fedsim.results.metric import Metric
 
-DARK = 0.5  # fields below this share of the scale get white text
+DARK = 0.5  # fields below this brightness get white text
+LEAST = 0.1  # between the two ends of a color scale of shares
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One number of every setting; `cells[row][column]`, which has no mean where there is no such setting."""
+    """One number of every setting, without the rows in which nothing was measured. `cells[row][column]` has no mean where
+    there is no such setting."""
 
     title: str
     metric: Metric
+    rows: list[str]
     cells: list[list[MeanStd]]
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """The ends of the color scale: 0 and 1 for shares, else the lowest and the highest mean."""
-        if self.metric.percent:
-            return 0.0, 1.0
-        means = [cell.mean for row in self.cells for cell in row if cell.mean is not None]
-        return min(means), max(*means, min(means) + 1e-9)
+    def text(self, row: int, column: int) -> str:
+        cell = self.cells[row][column]
+        form = ".1f" if self.metric.percent else self.metric.format
+        return "" if cell.mean is None else f"{cell.mean * self.metric.scale:{form}}"
+
+    def brightness(self) -> NDArray[np.float64]:
+        """For every field, from 0 for the worst mean to 1 for the best (shares: at least LEAST apart); NaN: no mean."""
+        means = np.array([[np.nan if cell.mean is None else cell.mean for cell in row] for row in self.cells])
+        low, high = np.nanmin(means), np.nanmax(means)
+        places = (means - low) / max(high - low, LEAST if self.metric.percent else 1e-9)
+        return places if self.metric.higher_is_better else 1 - places
 
 
 @dataclass(frozen=True)
 class HeatMap:
     row_key: str
     column_key: str
-    rows: list[str]
     columns: list[str]
     panels: list[Panel]
-
-    def text(self, panel: Panel, row: int, column: int) -> str:
-        cell = panel.cells[row][column]
-        form = ".1f" if panel.metric.percent else panel.metric.format
-        return "" if cell.mean is None else f"{cell.mean * panel.metric.scale:{form}}"
 
 
 def heat_map(settings: Sequence[Setting], keys: Sequence[str]) -> HeatMap:
@@ -68,14 +70,16 @@ def heat_map(settings: Sequence[Setting], keys: Sequence[str]) -> HeatMap:
 
     def panel(title: str, metric: Metric, number: Callable[[Setting], MeanStd]) -> Panel:
         none = MeanStd.of([None])
-        cells = [[number(placed[r, c]) if (r, c) in placed else none for c in columns] for r in rows]
-        return Panel(title, metric, cells)
+        cells = {r: [number(placed[r, c]) if (r, c) in placed else none for c in columns] for r in rows}
+        kept = {name: row for name, row in cells.items() if any(cell.mean is not None for cell in row)}
+        unit = " in percent" if metric.percent else ""
+        return Panel(f"{title}{unit}", metric, list(kept), list(kept.values()))
 
     metric = settings[0].metric
     panels = [panel(f"final {metric.name}", metric, _final)]
     if metric.name != SUCCESS and any(each.attack_success().count for each in settings):
         panels.append(panel("attack success", Metric(SUCCESS, "min"), Setting.attack_success))
-    return HeatMap(row_key, column_key, rows, columns, panels)
+    return HeatMap(row_key, column_key, columns, panels)
 
 
 def _final(each: Setting) -> MeanStd:
@@ -84,24 +88,21 @@ def _final(each: Setting) -> MeanStd:
 
 
 def heat_map_figure(found: HeatMap, path: Path) -> None:
-    """Writes the panels side by side, with the numbers in their fields; gray: nothing was measured."""
-    width, height = 1.6 + 0.72 * len(found.columns), 1.9 + 0.42 * len(found.rows)
-    figure = Figure(figsize=(width * len(found.panels), height), layout="constrained")
-    for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(found.panels))), found.panels, strict=True):
-        means = np.array([[np.nan if cell.mean is None else cell.mean for cell in row] for row in panel.cells])
-        low, high = panel.range
-        good = "viridis" if panel.metric.higher_is_better else "viridis_r"  # bright is good
-        axes.imshow(means, cmap=good, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    """Writes the panels one below the other, with the numbers in their fields; gray: nothing was measured."""
+    heights = [len(panel.rows) + 2 for panel in found.panels]
+    figure = Figure(figsize=(1.8 + 0.72 * len(found.columns), 1 + 0.36 * sum(heights)), layout="constrained")
+    several = np.atleast_1d(figure.subplots(len(found.panels), 1, height_ratios=heights))
+    for axes, panel in zip(several, found.panels, strict=True):
+        bright = panel.brightness()
+        axes.imshow(bright, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.set_facecolor("#CCCCCC")
-        for row, column in np.argwhere(~np.isnan(means)).tolist():
-            share = (means[row, column] - low) / (high - low)
-            bright = share if panel.metric.higher_is_better else 1 - share
-            color = "white" if bright < DARK else "black"
-            axes.text(column, row, found.text(panel, row, column), ha="center", va="center", fontsize=8, color=color)
-        axes.set_xticks(range(len(found.columns)), found.columns, rotation=40, ha="right", fontsize=9)
-        axes.set_yticks(range(len(found.rows)), found.rows, fontsize=9)
-        unit = " in percent" if panel.metric.percent else ""
-        axes.set(xlabel=found.column_key, ylabel=found.row_key, title=f"{panel.title}{unit}")
+        for row, column in np.argwhere(~np.isnan(bright)).tolist():
+            color = "white" if bright[row, column] < DARK else "black"
+            axes.text(column, row, panel.text(row, column), ha="center", va="center", fontsize=8, color=color)
+        axes.set_xticks(range(len(found.columns)), found.columns, rotation=30, ha="right", fontsize=9)
+        axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=9)
+        axes.set(ylabel=found.row_key, title=panel.title)
+    several[-1].set_xlabel(found.column_key)
     figure.savefig(path, dpi=130)
 
 
@@ -109,34 +110,26 @@ def heat_map_tables(found: HeatMap) -> list[Table]:
     """The panels for the terminal."""
     tables = []
     for panel in found.panels:
-        table = Table(title=f"{panel.title}{' in percent' if panel.metric.percent else ''}")
+        table = Table(title=panel.title)
         table.add_column(f"{found.row_key} / {found.column_key}")
         for name in found.columns:
             table.add_column(name, justify="right")
-        for row, name in enumerate(found.rows):
-            table.add_row(name, *(found.text(panel, row, c) or "-" for c in range(len(found.columns))))
+        for row, name in enumerate(panel.rows):
+            table.add_row(name, *(panel.text(row, c) or "-" for c in range(len(found.columns))))
         tables.append(table)
     return tables
 
 
-def heat_map_data(found: HeatMap) -> Mapping[str, Any]:
-    """For the HTML page: texts, and shares of the color scale (1 is good; None: nothing was measured)."""
-
-    def share(panel: Panel, cell: MeanStd) -> float | None:
-        low, high = panel.range
-        if cell.mean is None:
-            return None
-        place = round((cell.mean - low) / (high - low), 4)
-        return place if panel.metric.higher_is_better else 1 - place
-
+def heat_map_data(found: HeatMap) -> dict[str, Any]:
+    """For the HTML page: texts with and without deviations, and the brightness of every field."""
     panels = [
         {
-            "title": f"{panel.title}{' in percent' if panel.metric.percent else ''}",
-            "texts": [[found.text(panel, r, c) for c in range(len(found.columns))] for r in range(len(found.rows))],
+            "title": panel.title,
+            "rows": panel.rows,
+            "texts": [[panel.text(r, c) for c in range(len(found.columns))] for r in range(len(panel.rows))],
             "details": [[cell.text(panel.metric.format, panel.metric.scale) for cell in row] for row in panel.cells],
-            "shares": [[share(panel, cell) for cell in row] for row in panel.cells],
+            "shares": [[None if np.isnan(b) else round(b, 4) for b in row] for row in panel.brightness().tolist()],
         }
         for panel in found.panels
     ]
-    axes = {"rows": found.rows, "columns": found.columns, "keys": [found.row_key, found.column_key]}
-    return {**axes, "panels": panels}
+    return {"keys": [found.row_key, found.column_key], "columns": found.columns, "panels": panels}

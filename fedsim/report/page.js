@@ -110,16 +110,16 @@ function drawSearches() {
 function drawHeatmap() {
   $("heatmaps").hidden = DATA.heatmap === null;
   if (DATA.heatmap === null) return;
-  const { keys, rows, columns, panels } = DATA.heatmap;
+  const { keys, columns, panels } = DATA.heatmap;
   $("heatmap").replaceChildren(...panels.flatMap((panel) => {
-    const texts = rows.map((name, r) => [name, ...panel.texts[r]]), table = plainTable([keys.join(" / "), ...columns], texts), wide = element("div", { class: "wide" });
+    const texts = panel.rows.map((name, r) => [name, ...panel.texts[r]]), table = plainTable([keys.join(" / "), ...columns], texts), wide = element("div", { class: "wide" });
     table.querySelectorAll("td").forEach((cell, i) => {
       const r = Math.floor(i / (columns.length + 1)), c = (i % (columns.length + 1)) - 1;
       if (c < 0) return;
       const share = panel.shares[r][c];
       cell.style.background = share === null ? "#cccccc" : `rgb(${ramp(share).map(Math.round).join(" ")})`;
       cell.style.color = share === null || share > 0.5 ? "#000" : "#fff";
-      cell.title = `${rows[r]}, ${columns[c]}: ${panel.details[r][c]}`;
+      cell.title = `${panel.rows[r]}, ${columns[c]}: ${panel.details[r][c]}`;
     });
     wide.append(table);
     return [element("h3", {}, panel.title), wide];

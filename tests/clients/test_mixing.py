@@ -17,7 +17,7 @@ from fedsim.rng import stream
 from fedsim.weights import Weights
 
 Small = Callable[..., RunConfig]
-KEYS = ["model=mlp", "partition=iid", "partition.size=40", "local-epochs=20", "batch-size=10"]
+KEYS = ["model=mlp", "partition=iid", "partition.size=60", "local-epochs=20", "batch-size=10", "lr=0.1"]
 
 
 def test_a_mixture_by_hand() -> None:

@@ -29,18 +29,18 @@ def runs() -> list[RunResult]:
 
 def test_every_field_is_the_mean_over_seeds() -> None:
     found = heat_map(group_by_setting(runs()), KEYS)
-    assert (found.rows, found.columns) == (["none", "scale"], ["mean", "median"])
     (panel,) = found.panels
+    assert (panel.rows, found.columns) == (["none", "scale"], ["mean", "median"])
     assert [[cell.mean for cell in row] for row in panel.cells] == [[pytest.approx(0.85), 0.7], [0.1, None]]
-    assert [[found.text(panel, r, c) for c in (0, 1)] for r in (0, 1)] == [["85.0", "70.0"], ["10.0", ""]]
+    assert [[panel.text(r, c) for c in (0, 1)] for r in (0, 1)] == [["85.0", "70.0"], ["10.0", ""]]
 
 
 def test_the_page_has_texts_and_colors() -> None:
     shown = content(RunCollection(runs(), heatmap=KEYS))["heatmap"]
-    assert (shown["rows"], shown["columns"], shown["keys"]) == (["none", "scale"], ["mean", "median"], list(KEYS))
     (panel,) = shown["panels"]
+    assert (panel["rows"], shown["columns"], shown["keys"]) == (["none", "scale"], ["mean", "median"], list(KEYS))
     assert panel["title"] == "final accuracy in percent"
-    assert panel["shares"] == [[0.85, 0.7], [0.1, None]]
+    assert panel["shares"] == [[1.0, 0.8], [0.0, None]], "from the worst, 0.1, to the best, 0.85"
     assert panel["details"][0][0] == "85.00 ± 7.07"
     assert content(RunCollection(runs()))["heatmap"] is None
 
@@ -59,7 +59,8 @@ def test_bright_fields_of_the_picture_are_good(tmp_path: Path) -> None:
     colors, counts = np.unique((pixels * 255).round().astype(int), axis=0, return_counts=True)
     most = {tuple(color) for color in colors[np.argsort(counts)[-5:]].tolist()}
     assert (204, 204, 204) in most, "gray where nothing was measured"
-    assert (72, 36, 117) in most, "dark at 10 percent (viridis)"
+    assert (68, 1, 84) in most, "dark is the worst (viridis)"
+    assert (253, 231, 36) in most, "bright is the best"
 
 
 def test_the_command_draws_what_the_sweep_asks_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +76,9 @@ def test_the_command_draws_what_the_sweep_asks_for(tmp_path: Path, capsys: pytes
     assert "attack / aggregator" in text
     assert "attack success in percent" in text
     assert (tmp_path / "plots" / "heat-map.png").exists()
-    assert '"title":"attack success in percent","texts":[["90.0","20.0"]]' in (tmp_path / "page.html").read_text()
+    assert (
+        '"title":"attack success in percent","rows":["backdoor"],"texts":[["90.0","20.0"]]'
+        in (tmp_path / "page.html").read_text()
+    )
     assert main(["report", str(home), "--heatmap", "aggregator", "attack"]) == 0
     assert "aggregator / attack" in capsys.readouterr().out

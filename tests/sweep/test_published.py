@@ -100,7 +100,7 @@ def test_columns_and_measures_are_checked(tmp_path: Path) -> None:
         ("fedavg-table1-2nn", [], "C=0.1-partition=shards-batch-size=10", "rounds", (664, None)),
         ("fedavg-table1-cnn", [], "C=0.5-partition=iid-batch-size=0", "rounds", (164, None)),
         ("fedavg-table2-cnn", [], "E5-Binf-partition=shards", "rounds", (1000, None)),
-        ("fedavg-speedup-2nn", [], "FedSGD-partition=iid", "rounds", (1474, None)),
+        ("fedavg-speedup-2nn", [], "FedSGD-partition=iid-seed=1", "rounds", (1474, None)),
     ],
 )
 def test_presets_hold_the_numbers_of_their_tables(
@@ -136,7 +136,7 @@ def test_rounds_to_the_target_and_speed_ups_stand_beside_published_ones(tmp_path
     published = {"slow": {"rounds": (30.0, None)}, "fast": {"rounds": (4.0, None)}}
     planned = {}
     for name, curve in curves.items():
-        write_global_run(tmp_path / name, curve, lr=len(name), target=0.7)
+        write_global_run(tmp_path / name, curve, lr=0.1 * (1 + len(planned)), target=0.7)
         config = RunResult.load(tmp_path / name).config
         planned[name] = PlannedRun(config, name, published.get(name, {}), "a paper", "slow")
     SweepManifest("study", "", planned).write(tmp_path)

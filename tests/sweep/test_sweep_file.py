@@ -46,7 +46,7 @@ def test_the_baseline_has_the_same_values_of_the_grid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"slow"\n', '"slowest"\n', "unknown baseline of .* 'slowest'.*slow, fast"),
+        ('"slow"\n', '"slowest"\n', "unknown baseline of .* 'slowest'.*fast, slow"),
         ('["batch-size", "partition"]\n', '["batch-size"]\n', "heatmap needs the keys of its rows and columns"),
     ],
 )
