@@ -133,7 +133,7 @@ class Trainer:
 
     def draw(self) -> Batch:
         """A further random mini-batch, beside the loop's own."""
-        size = min(self.config.batch_size, len(self.samples))
+        size = min(self.config.batch_size or len(self.samples), len(self.samples))
         return self.samples.at(self.rng.choice(len(self.samples), size, replace=False))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -181,9 +181,11 @@ def batches(
     samples: int, size: int, steps: int, rng: np.random.Generator, start: int | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """Index batches for so many steps, epoch after epoch, reshuffled each time; the last one of an epoch may be short.
+    `size` 0: all samples in one batch.
 
     With a `start` nothing is shuffled: batches are taken in order, beginning after the first `start` ones.
     """
+    size = size or max(1, samples)
     per_epoch, order = -(-samples // size), np.arange(samples)
     for step in range(steps):
         place = (step + (start or 0)) % per_epoch
@@ -196,7 +198,8 @@ def steps_of(samples: int, config: RunConfig, epochs: int | None = None) -> int:
     """How many steps local training takes: whole epochs, or `local-steps` if the run counts in steps."""
     if epochs is None and config.local_steps:
         return config.local_steps
-    return -(-samples // config.batch_size) * (config.local_epochs if epochs is None else epochs)
+    per_epoch = -(-samples // (config.batch_size or max(1, samples)))
+    return per_epoch * (config.local_epochs if epochs is None else epochs)
 
 
 def trained_tensors(parameters: Sequence[Tensor], train: Part | None) -> list[bool]:

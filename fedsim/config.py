@@ -79,7 +79,7 @@ class RunConfig:
     participation: PositiveFraction = 1.0  # share of the clients in each round
     local_epochs: NonNegativeInt = 1  # 0: do not train at all
     local_steps: NonNegativeInt = 0  # mini-batch steps per job; 0: count in epochs
-    batch_size: PositiveInt = 32
+    batch_size: NonNegativeInt = 32  # 0: all samples of a client in one batch
     batches: Literal["shuffled", "in-order"] = (
         "shuffled"  # shuffled | in-order: as the split deals them, on from where the last job stopped
     )
@@ -89,6 +89,8 @@ class RunConfig:
     momentum: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.0
     eval_every: PositiveInt = 1  # evaluate every so many rounds, and always at the end
+    eval_training: bool = False  # also measure the metrics on the clients' training data: training-loss, ...
+    target: NonNegativeFloat = 0.0  # stop once the main metric of the global model has reached this value; 0: never
     validation: FractionBelowOne = (
         0.0  # share of the training data that is held back and tested on instead of the tests
     )

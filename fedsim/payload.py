@@ -15,6 +15,7 @@ from fedsim.weights import Weights
 
 Array = NDArray[Any]
 Metrics = Mapping[str, float]  # by name, as the run's objective defines them: accuracy, loss
+TRAINING = "training-"  # begins the name of a metric that is measured on training data
 Role = Literal["update", "model", "statistic"]
 
 

@@ -22,17 +22,19 @@ from fedsim.partitions.split import Labels, Partition, Share
 @dataclass(frozen=True)
 class ShardsParams:
     per_client: PositiveInt = 2  # with the paper's 100 clients: 200 shards
+    size: NonNegativeInt = 0  # training samples per client; 0: all there are
 
 
 def shards(labels: Labels, clients: int, params: ShardsParams, rng: np.random.Generator) -> list[Share]:
     """Sort by label, cut into equal shards, equally many for each client (McMahan et al. 2017, section 3)."""
     number = clients * params.per_client
-    if number > len(labels.train):
+    samples = np.concatenate(reduced(by_class(labels.train, labels.classes, rng), clients, params.size))
+    if number > len(samples):
         raise ConfigError(
-            f"{len(labels.train)} samples do not make {number} shards; "
-            f"the nearest that works is clients={max(1, len(labels.train) // params.per_client)}"
+            f"{len(samples)} samples do not make {number} shards; "
+            f"the nearest that works is clients={max(1, len(samples) // params.per_client)}"
         )
-    pieces = np.array_split(np.concatenate(by_class(labels.train, labels.classes, rng)), number)
+    pieces = np.array_split(samples, number)
     drawn = rng.permutation(number).reshape(clients, params.per_client)
     return with_proportional_tests(labels, [np.concatenate([pieces[s] for s in row]) for row in drawn], rng)
 

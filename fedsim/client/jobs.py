@@ -22,6 +22,7 @@ from fedsim.config import FineTuning, RunConfig, lr_at
 from fedsim.errors import FedsimError
 from fedsim.filters import Filter, filters_of
 from fedsim.payload import (
+    TRAINING,
     Answer,
     Array,
     ClientState,
@@ -244,6 +245,9 @@ class ClientJob:
     def evaluate(self, model: Weights | PersonalModel) -> Metrics | None:
         own = model if isinstance(model, PersonalModel) else PersonalModel(model)
         metrics: Metrics | None = self.task.evaluate(own.weights, predict=own.predict, network=own.network)
+        if metrics is not None and self.config.eval_training:
+            training = self.task.evaluate(own.weights, "train", own.predict, own.network)
+            metrics = {**metrics, **{TRAINING + name: value for name, value in training.items()}}
         if metrics is None or not self.task.has(GOAL):
             return metrics
         wanted = self.task.evaluate(own.weights, GOAL, own.predict, own.network)

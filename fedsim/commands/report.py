@@ -4,14 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.errors import ConfigError
-
 if TYPE_CHECKING:
     from fedsim.report.collection import RunCollection
-    from fedsim.results.metric import Metric
 
 FORMATS = ("csv", "json", "markdown", "latex")
 DRAWN = 12  # settings that get a timeline, heat maps and clusters
+CURVES = 40  # with more settings than this, their curves and clients are not drawn: nobody could tell them apart
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -36,6 +34,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="VALUE",
         help="also report rounds, virtual seconds and bytes until the metric reaches this value (accuracy: 0 to 1)",
     )
+    parser.add_argument(
+        "--heatmap",
+        nargs=2,
+        default=(),
+        metavar=("ROWS", "COLUMNS"),
+        help="a heat map with a row and a column for each value of two keys, such as attack aggregator",
+    )
     parser.set_defaults(handler=run)
 
 
@@ -45,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
     from fedsim.report.collection import collect_runs
     from fedsim.report.result_tables import cost_table, result_table
 
-    found = collect_runs(args.runs, args.metric)
-    _check_target(args.target, found.metric)
+    found = collect_runs(args.runs, args.metric, args.heatmap)
+    if args.target is not None:
+        found.metric.check_target(args.target, "--target")
     print_report(found, args.plot, args.target)
     tables = [result_table(found.settings, args.target), cost_table(found.settings)]
     for name in FORMATS:
@@ -91,6 +97,11 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
     for relation in (group_table(found.runs), cluster_table(found.runs)):
         if relation is not None:
             show(relation)
+    if found.heatmap:
+        from fedsim.report.heat_map import heat_map, heat_map_tables
+
+        for table in heat_map_tables(heat_map(settings, found.heatmap)):
+            show(table)
     show(time_table(settings))
     show(results_table("costs of a run: seconds of this machine, megabytes", cost_table(settings)))
     if figures is not None:
@@ -108,11 +119,17 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = found.metric.name
     measured = [each for each in found.settings if each.runs]
-    metric_figure(found.runs, folder / f"{name}.png", name)
-    metric_figure(found.runs, folder / f"{name}-over-time.png", name, over="times")
-    if any(SUCCESS in run.metrics for run in found.runs) and name != SUCCESS:
+    few = len(measured) <= CURVES
+    if few:
+        metric_figure(found.runs, folder / f"{name}.png", name)
+        metric_figure(found.runs, folder / f"{name}-over-time.png", name, over="times")
+    if few and any(SUCCESS in run.metrics for run in found.runs) and name != SUCCESS:
         metric_figure([run for run in found.runs if SUCCESS in run.metrics], folder / f"{SUCCESS}.png", SUCCESS)
-    if len(measured) > 1:
+    if found.heatmap:
+        from fedsim.report.heat_map import heat_map, heat_map_figure
+
+        heat_map_figure(heat_map(found.settings, found.heatmap), folder / "heat-map.png")
+    if few and len(measured) > 1:
         distribution_figure(measured, folder / f"{name}-distribution.png")
     firsts = [each.runs[0] for each in measured][:DRAWN]
     for label, each in zip(display_names(firsts), firsts, strict=True):
@@ -120,8 +137,3 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
         matrix_figure(each, folder / f"matrices-{label}.png")
         cluster_figure(each, folder / f"clusters-{label}.png")
     print(f"figures: {folder}/*.png ({len(list(folder.glob('*.png')))} files)")
-
-
-def _check_target(target: float | None, metric: "Metric") -> None:
-    if target is not None and metric.percent and not 0 < target <= 1:
-        raise ConfigError(f"--target must be above 0 and at most 1, not {target:g}")

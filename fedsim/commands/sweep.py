@@ -73,10 +73,11 @@ def _manifest(
 
     def planned(name: str, config: "RunConfig") -> PlannedRun:
         numbers = sweep.published.numbers_for(sweep.titles[name], config)
-        return PlannedRun(asked(config), sweep.titles[name], numbers, source if numbers else "")
+        title, baseline = sweep.titles[name], sweep.baselines.get(name, "")
+        return PlannedRun(asked(config), title, numbers, source if numbers else "", baseline)
 
     runs = {name: planned(name, config) for name, config in configs.items()}
-    return SweepManifest(sweep.name, sweep.about, runs, list(searches))
+    return SweepManifest(sweep.name, sweep.about, runs, list(searches), sweep.heatmap)
 
 
 def _report(home: Path) -> None:

@@ -24,6 +24,7 @@ class RunCollection:
     missing: list[tuple[Path, PlannedRun]] = field(default_factory=list)
     searches: list[SearchResult] = field(default_factory=list)
     metric_name: str | None = None  # None: the main metric of the runs
+    heatmap: tuple[str, ...] = ()  # the keys of the rows and columns of a heat map; empty: none
 
     @cached_property
     def metric(self) -> Metric:
@@ -48,8 +49,9 @@ class RunCollection:
         return parts
 
 
-def collect_runs(folders: Sequence[Path], metric_name: str | None = None) -> RunCollection:
-    """Reads the runs in these folders, which are run folders or folders of run folders.
+def collect_runs(folders: Sequence[Path], metric_name: str | None = None, heatmap: Sequence[str] = ()) -> RunCollection:
+    """Reads the runs in these folders, which are run folders or folders of run folders. `heatmap`: instead of that of the
+    sweep, if there is only one.
 
     Folders that hold no run or no evaluated round are logged and left out; so are unfinished runs, unless their folder
     was given itself. Raises ConfigError if no run remains.
@@ -70,11 +72,12 @@ def collect_runs(folders: Sequence[Path], metric_name: str | None = None) -> Run
             planned_runs = {folder / name: planned for name, planned in sweep.runs.items()}
             missing |= {path: planned for path, planned in planned_runs.items() if path.resolve() not in found}
             searches += sweep.searches
+            heatmap = heatmap or (sweep.heatmap if len(folders) == 1 else ())
     for path in missing:
         log.warning("missing: %s", path)
     if not found:
         raise ConfigError(f"no run to report on in {', '.join(map(str, folders))}")
-    return RunCollection(list(found.values()), list(missing.items()), searches, metric_name)
+    return RunCollection(list(found.values()), list(missing.items()), searches, metric_name, tuple(heatmap))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Figures of runs: metrics over time and per client, and timelines of the training jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,20 @@ def metric_figure(
         axes.grid(alpha=0.3)
     if names:
         curves.legend(loc="lower right" if chosen.higher_is_better else "upper right")
+    figure.savefig(path, dpi=130)
+
+
+def mixing_figure(thetas: Sequence[float], losses: Mapping[str, Sequence[float]], metric: str, path: Path) -> None:
+    """The loss of mixtures of two models over theta, a panel for each start; dotted: the better of the two models."""
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    places = {theta: place for place, theta in enumerate(thetas)}
+    for axes, (start, values) in zip(figure.subplots(1, len(losses)), losses.items(), strict=True):
+        parents = [values[places[theta]] for theta in (0.0, 1.0)]
+        axes.plot(thetas, values, color=COLOURS[0], linewidth=2)
+        axes.plot([0, 1], parents, "o", color=COLOURS[1])
+        axes.axhline(min(parents), color=COLOURS[1], linestyle=":", linewidth=1)
+        axes.set(xlabel="theta", ylabel=f"training {metric}", title=f"{start} start")
+        axes.grid(alpha=0.3)
     figure.savefig(path, dpi=130)
 
 

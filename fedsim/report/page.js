@@ -106,6 +106,26 @@ function drawSearches() {
   }));
 }
 
+// A table per panel with a colored cell for each pair of values
+function drawHeatmap() {
+  $("heatmaps").hidden = DATA.heatmap === null;
+  if (DATA.heatmap === null) return;
+  const { keys, columns, panels } = DATA.heatmap;
+  $("heatmap").replaceChildren(...panels.flatMap((panel) => {
+    const texts = panel.rows.map((name, r) => [name, ...panel.texts[r]]), table = plainTable([keys.join(" / "), ...columns], texts), wide = element("div", { class: "wide" });
+    table.querySelectorAll("td").forEach((cell, i) => {
+      const r = Math.floor(i / (columns.length + 1)), c = (i % (columns.length + 1)) - 1;
+      if (c < 0) return;
+      const share = panel.shares[r][c];
+      cell.style.background = share === null ? "#cccccc" : `rgb(${ramp(share).map(Math.round).join(" ")})`;
+      cell.style.color = share === null || share > 0.5 ? "#000" : "#fff";
+      cell.title = `${panel.rows[r]}, ${columns[c]}: ${panel.details[r][c]}`;
+    });
+    wide.append(table);
+    return [element("h3", {}, panel.title), wide];
+  }));
+}
+
 // A plot: axes, and functions from values to positions
 
 const nice = (range) => [1, 2, 2.5, 5, 10].map((f) => f * 10 ** Math.floor(Math.log10(range / 5))).find((step) => range / step <= 6.5) ?? range / 5;
@@ -260,16 +280,21 @@ function swatches(list, entries) {
 
 const chosen = () => DATA.runs[$("run").value];
 
+// Red, green and blue for a value from 0 (dark) to 1 (bright)
+function ramp(v) {
+  const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+  const t = Math.max(0, Math.min(1, v)) * 4, i = Math.min(3, Math.floor(t)), [p, q] = [stops[i], stops[i + 1]];
+  return [0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i));
+}
+
 // A heat map in a canvas, one square per entry, from dark to bright, and gray where `at` returns null.
 function heat(holder, rows, columns, at, describe, ratio = columns / rows) {
   const canvas = element("canvas", { width: columns, height: rows, role: "img" });
   canvas.style.aspectRatio = ratio;
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
-  const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) {
-    const v = at(r, c), t = Math.max(0, Math.min(1, v ?? 0)) * 4, i = Math.min(3, Math.floor(t));
-    const [p, q] = [stops[i], stops[i + 1]];
-    image.data.set(v === null ? [128, 128, 128, 90] : Array.isArray(v) ? v : [0, 1, 2].map((k) => p[k] + (q[k] - p[k]) * (t - i)).concat(255), (r * columns + c) * 4);
+    const v = at(r, c);
+    image.data.set(v === null ? [128, 128, 128, 90] : Array.isArray(v) ? v : [...ramp(v), 255], (r * columns + c) * 4);
   }
   context.putImageData(image, 0, 0);
   holder.replaceChildren(canvas);
@@ -371,4 +396,4 @@ let width = window.innerWidth;
 window.onresize = () => { if (width !== (width = window.innerWidth)) [drawCurves, drawStrip, drawSplit, drawTimeline].forEach((draw) => draw()); };
 sortable($("table"), DATA.results, DATA.settings.length <= 40 ? null : "best");
 sortable($("costtable"), DATA.costs, null);
-[drawPairs, drawSearches, drawLegend, drawCurves, drawStrip, drawSplit, drawRun].forEach((draw) => draw());
+[drawPairs, drawSearches, drawHeatmap, drawLegend, drawCurves, drawStrip, drawSplit, drawRun].forEach((draw) => draw());

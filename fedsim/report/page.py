@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedsim.files import read_npz, write_text
 from fedsim.report.cluster_figure import clusters_by_round, order_by_clusters
 from fedsim.report.collection import RunCollection
+from fedsim.report.heat_map import heat_map, heat_map_data
 from fedsim.report.matrix_figure import evenly_spaced, order_by_labels
 from fedsim.report.result_tables import ResultTable, cost_table, published_sources, result_table
 from fedsim.report.runs import RunResult
@@ -62,6 +63,7 @@ def content(found: RunCollection, target: float | None = None) -> dict[str, Any]
         "costs": _table(cost_table(settings)),
         "parts": COSTS,
         "source": published_sources(settings),
+        "heatmap": heat_map_data(heat_map(settings, found.heatmap)) if found.heatmap else None,
         "pairs": [[i, j, _r(q)] for (i, j), (_, q) in tests.items()],
         "missing": [str(path) for path, _ in found.missing],
         "searches": [{**vars(search), "best": search.best} for search in found.searches],

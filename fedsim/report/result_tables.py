@@ -9,6 +9,7 @@ from fedsim.report.settings import MeanStd, Setting
 from fedsim.report.statistics import p_against_best
 from fedsim.results.metric import ACCURACY
 from fedsim.results.record import COSTS
+from fedsim.sweep.published import ROUNDS
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,43 @@ def result_table(settings: Sequence[Setting], target: float | None = None) -> Re
     if len(settings) > 1:
         columns += [Column("p vs best", [MeanStd.single(p) for p in p_against_best(settings)], ".2g")]
     if target is not None:
-        to = f"to {100 * target:g} %" if metric.percent else f"to {target:g}"
-        columns += [
-            Column(f"rounds {to}", [each.rounds_to(target) for each in settings], ".1f", direction="min"),
-            Column(f"seconds {to}", [each.seconds_to(target) for each in settings], ".1f", direction="min"),
-            Column(f"MB {to}", [each.bytes_to(target) for each in settings], ".1f", 1e-6, "min"),
-        ]
+        columns += _to_target(settings, [target] * len(settings), "personal")
+    elif any(own := [each.target for each in settings]):
+        columns += _to_target(settings, own, "global")
     return ResultTable(settings, columns)
+
+
+def _to_target(settings: Sequence[Setting], targets: Sequence[float | None], kind: str) -> list[Column]:
+    """Rounds, seconds and bytes until the metric of a kind of model reaches the target of each setting, and how many times
+    fewer rounds that is than those of its baseline; published numbers of rounds beside ours."""
+    metric, values = settings[0].metric, {target for target in targets if target is not None}
+    value = f"{metric.scale * min(values):g}{' %' if metric.percent else ''}" if len(values) == 1 else "target"
+    to = f"to {value}" if kind == "personal" else f"to {value} ({kind})"
+
+    def column(name: str, number: Callable[..., MeanStd], scale: float = 1.0) -> Column:
+        found = [
+            MeanStd.of([None]) if t is None else number(s, t, kind) for s, t in zip(settings, targets, strict=True)
+        ]
+        return Column(f"{name} {to}", found, ".1f", scale, "min")
+
+    rounds = column("rounds", Setting.rounds_to)
+    columns = [rounds, *_speed_up(settings, rounds.values, "speed-up")]
+    published = [each.published.get(ROUNDS, MeanStd.single(None)) for each in settings]
+    if any(number.count for number in published):
+        columns.insert(1, Column("rounds published", published, ".0f"))
+        columns += _speed_up(settings, published, "speed-up published")
+    return [*columns, column("seconds", Setting.seconds_to), column("MB", Setting.bytes_to, 1e-6)]
+
+
+def _speed_up(settings: Sequence[Setting], rounds: Sequence[MeanStd | str], name: str) -> list[Column]:
+    """The rounds of each setting's baseline over its own; no column without baselines."""
+    row_of = {run.folder: row for row, each in enumerate(settings) for run in each.runs}
+    means = [number.mean if isinstance(number, MeanStd) else None for number in rounds]
+    ratios: list[MeanStd] = []
+    for each, own in zip(settings, means, strict=True):
+        against = next((means[row_of[path]] for path in each.baselines if path in row_of), None)
+        ratios.append(MeanStd.single(against / own if against and own else None))
+    return [Column(name, ratios, ".1f")] if any(each.baselines for each in settings) else []
 
 
 def _published(settings: Sequence[Setting], kind: str) -> list[Column]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import ConfigError, unknown
+from fedsim.payload import TRAINING
 from fedsim.results.metric import Metric, Values, read_metrics
 from fedsim.results.record import COSTS, read_events, read_manifest
 from fedsim.sweep.manifest import PlannedRun, read_sweep_manifest
@@ -52,6 +53,10 @@ class Series:
     def best(self) -> float:
         """The best mean over the rounds."""
         return float(self.mean[self.best_index])
+
+    def to(self, target: float, axis: NDArray[Any]) -> float | None:
+        """Where on `axis`, such as `times`, the mean over clients reaches the target; None if it does not."""
+        return self.metric.crossing(self.mean, target, axis)
 
 
 @dataclass(frozen=True)
@@ -169,8 +174,9 @@ class RunResult:
                 rows.append(row)
         when = np.array([moments[number] for number in rounds], np.float64).reshape(len(rounds), 2)
         values = np.array(rows, np.float64).reshape(len(rows), len(column))
-        # the global model is tested on the pooled test data: its mean is over samples, not over clients
-        weights = np.array([float(c["test"]) if kind == "global" else 1.0 for c in self.manifest["clients"]])
+        # the global model is measured on the pooled data of all clients: its mean is over samples, not over clients
+        part = "train" if metric.startswith(TRAINING) else "test"
+        weights = np.array([float(c[part]) if kind == "global" else 1.0 for c in self.manifest["clients"]])
         declared = self.metrics.get(metric, Metric(metric))
         return Series(declared, np.array(rounds, np.int64), when[:, 0], when[:, 1], values, weights, tested)
 

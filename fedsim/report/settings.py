@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.attacks import SUCCESS
 from fedsim.report.runs import Costs, RunResult, Series, choose_metric
@@ -62,7 +62,7 @@ class Setting:
     config: Mapping[str, Any]
     runs: tuple[RunResult, ...]
     missing: int = 0
-    published: Mapping[str, MeanStd] = field(default_factory=dict)  # by kind of model
+    published: Mapping[str, MeanStd] = field(default_factory=dict)  # by kind of model, and rounds to the target
     source: str = ""
     metric: Metric = ACCURACY
 
@@ -116,17 +116,28 @@ class Setting:
         x = np.array([getattr(each, over)[:length] for each in series], np.float64).mean(axis=0)
         return Band(x, means.mean(axis=0), means.min(axis=0), means.max(axis=0), worst)
 
-    def rounds_to(self, target: float) -> MeanStd:
-        """Rounds until the mean over clients reaches `target`."""
-        return self.over_seeds(lambda series: _first(series, target, series.rounds))
+    @property
+    def target(self) -> float | None:
+        """The value of the metric at which the runs stop, if they have one."""
+        main = bool(self.runs) and self.metric.name == self.runs[0].main_metric.name
+        return float(self.config.get("target", 0.0)) or None if main else None
 
-    def seconds_to(self, target: float) -> MeanStd:
+    def rounds_to(self, target: float, kind: str = "personal") -> MeanStd:
+        """Rounds until the mean over clients reaches `target` (`Metric.crossing`)."""
+        return self.over_seeds(lambda series: series.to(target, series.rounds), kind)
+
+    def seconds_to(self, target: float, kind: str = "personal") -> MeanStd:
         """Seconds of the run's clock until the mean over clients reaches `target`."""
-        return self.over_seeds(lambda series: _first(series, target, series.times))
+        return self.over_seeds(lambda series: series.to(target, series.times), kind)
 
-    def bytes_to(self, target: float) -> MeanStd:
+    def bytes_to(self, target: float, kind: str = "personal") -> MeanStd:
         """Bytes sent until the mean over clients reaches `target`."""
-        return self.over_seeds(lambda series: _first(series, target, series.traffic))
+        return self.over_seeds(lambda series: series.to(target, series.traffic), kind)
+
+    @property
+    def baselines(self) -> list[Path]:
+        """The folders of the runs that speed-ups are against."""
+        return [run.folder.parent / run.planned.baseline for run in self.runs if run.planned.baseline]
 
     def cost(self, number: Callable[[Costs], float | None]) -> MeanStd:
         return MeanStd.of([number(run.costs) for run in self.runs])
@@ -219,9 +230,3 @@ def _labels(settings: Sequence[PlannedRun]) -> list[str]:
 
 def _order(key: str) -> int:
     return VALUE_ONLY.index(key) if key in VALUE_ONLY else len(VALUE_ONLY)
-
-
-def _first(series: Series, target: float, axis: NDArray[Any]) -> float | None:
-    """The entry of `axis` at which the mean first reaches the target."""
-    reached = np.flatnonzero(series.metric.reached(series.mean, target))
-    return float(axis[reached[0]]) if reached.size else None

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.errors import ConfigError
+
 Values = NDArray[np.float64]
 
 
@@ -43,6 +45,23 @@ class Metric:
     def reached(self, values: Values, target: float) -> NDArray[np.bool_]:
         """Where `values` are at least as good as `target`."""
         return values >= target if self.higher_is_better else values <= target
+
+    def crossing(self, values: Values, target: float, axis: NDArray[Any]) -> float | None:
+        """Where on `axis` the best of the values so far reaches the target, interpolated linearly between two of them
+        (McMahan et al. 2017, section 3); None if it does not."""
+        best = (np.fmax if self.higher_is_better else np.fmin).accumulate(np.asarray(values, np.float64))
+        reached = np.flatnonzero(self.reached(best, target))
+        if not reached.size:
+            return None
+        after, before = int(reached[0]), max(0, int(reached[0]) - 1)
+        gained = best[after] - best[before]
+        share = (target - best[before]) / gained if gained and np.isfinite(gained) else 1.0
+        return float(axis[before] + share * (axis[after] - axis[before]))
+
+    def check_target(self, target: float, name: str) -> None:
+        """Raises ConfigError for a target, given as `name`, that no value of the metric can reach."""
+        if self.percent and not 0 < target <= 1:
+            raise ConfigError(f"{name} must be above 0 and at most 1, not {target:g}: {self.name} is a share")
 
     def best_index(self, values: Values) -> int:
         """The place of the best value, the first of equal ones; NaN counts as the worst."""

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import distributions
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,10 @@ from fedsim.attacks import attack_of, malicious_clients
 from fedsim.config import RunConfig, Scalar
 from fedsim.errors import ConfigError
 from fedsim.files import write_json, write_npz, write_text
-from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
+from fedsim.payload import TRAINING, Answer, Arrival, Failure, Job, Metrics, RunIdentity
 from fedsim.results.curves import KINDS, Curve
 from fedsim.results.matrices import Matrices
+from fedsim.results.metric import Metric
 from fedsim.results.progress import Progress, Silent
 from fedsim.server.fleet import Fleet
 
@@ -101,21 +102,28 @@ class Record:
         self._local: dict[int, Metrics] = {}  # metrics after training, until their results are accounted for
         self._late: list[dict[str, Any]] = []  # failures after the last step
         self._virtual = 0.0
+        self.reached_target = False  # by the global model, in an evaluated round
+        self._moments = {0: (0.0, 0.0)}  # round -> seconds of the run's clock and bytes sent until then
         self.run = RunIdentity.new()
         self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
         self.matrices = Matrices(folder)
         self._clusters: list[int] | None = None  # of the clients, after the last step
 
     def _set_objective(self, name: str) -> None:
-        """Empty curves for every metric of the objective and of the attack; the first metric is the main one."""
+        """Empty curves for every metric: those of the objective, on tests and if asked on training data, and those of
+        the attack. The first metric is the main one."""
         self.objective = name
-        self.metrics: Mapping[str, str] = {**registry.find("objective", name).metrics, **attack_of(self.config).metrics}
+        own = registry.find("objective", name).metrics
+        training = {TRAINING + metric: way for metric, way in own.items()} if self.config.eval_training else {}
+        self.metrics: Mapping[str, Literal["max", "min"]] = {**own, **training, **attack_of(self.config).metrics}
         self.all_curves = {metric: {k: Curve(way) for k in KINDS} for metric, way in self.metrics.items()}
         self.curves = next(iter(self.all_curves.values()))
 
     def begin(self, fleet: Fleet, done: int = 0) -> None:
         self.fleet = fleet
         self._set_objective(fleet.clients[0].objective)
+        if self.config.target:
+            self._main.check_target(self.config.target, "target")
         peak_memory.reset()
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -124,6 +132,24 @@ class Record:
         self._manifest("running")
         config = self.config
         self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
+
+    @property
+    def _main(self) -> Metric:
+        return Metric(*next(iter(self.metrics.items())))
+
+    def _note_target(self) -> None:
+        """Looks whether the latest evaluation of the global model reached the run's target. Raises ConfigError if clients
+        received no common model that could be evaluated."""
+        points = self.curves["global"].points
+        if not points:
+            raise ConfigError(
+                f"target={self.config.target:g} is of the global model, but {self.config.algorithm} has none"
+            )
+        self.reached_target |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
+
+    def _to_target(self, axis: Sequence[float]) -> float | None:
+        values = np.array([value for _, value in self.curves["global"].points])
+        return self._main.crossing(values, self.config.target, np.array(axis))
 
     # What the loop tells
 
@@ -221,7 +247,7 @@ class Record:
         """summary.json, and the final model if there is a global one."""
         traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
         rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, "failures": self._late, **traffic}
-        self._event({"kind": "end", "round": self.config.rounds, "seconds": self.seconds, **rest})
+        self._event({"kind": "end", "round": max(self._moments), "seconds": self.seconds, **rest})
         summary = self.summary(sha256)
         if self.folder is not None:
             if model is not None:
@@ -250,19 +276,29 @@ class Record:
             "bytes_down": self.bytes_down,
             "weights_sha256": sha256,
             "failures": self.failures,
+            **({"target": self._target()} if self.config.target else {}),
             **({"groups": self._groups()} if self.config.attack != "none" else {}),
             **({} if self._clusters is None else {"clusters": _counted(self._clusters)}),
         }
+
+    def _target(self) -> dict[str, float | str | None]:
+        """When the global model reached the run's target; None: it did not."""
+        rounds = [number for number, _ in self.curves["global"].points]
+        seconds, traffic = zip(*(self._moments[number] for number in rounds), strict=True) if rounds else ((), ())
+        found = {"round": self._to_target(rounds), "virtual_seconds": self._to_target(seconds)}
+        return {"metric": self._main.name, "value": self.config.target, **found, "bytes": self._to_target(traffic)}
 
     def _groups(self) -> dict[str, Any]:
         """Honest clients and those that attacked at least once: their ids, and the means of their latest metrics."""
         malicious = malicious_clients(self.config)
         honest = [c.id for c in self.fleet.clients if c.id not in malicious]
-        tests = {c.id: float(c.test) for c in self.fleet.clients}
 
         def means(clients: Sequence[int]) -> dict[str, dict[str, float | None]]:
+            pooled = {metric: self._samples(metric) for metric in self.all_curves}
             return {
-                metric: {kind: curves[kind].mean(clients, tests if kind == "global" else None) for kind in KINDS}
+                metric: {
+                    kind: curves[kind].mean(clients, pooled[metric] if kind == "global" else None) for kind in KINDS
+                }
                 for metric, curves in self.all_curves.items()
             }
 
@@ -290,20 +326,28 @@ class Record:
     def _account(self, event: Mapping[str, Any]) -> None:
         """Adds one event to the curves; the same way while it happens and when a run is resumed."""
 
-        def add(kind: str, weights: Mapping[int, float] | None = None) -> None:
+        def add(kind: str, pooled: bool = False) -> None:
             rows = [row for row in [*event["clients"], *event.get("wasted", [])] if kind in row["metrics"]]
             for metric, curves in self.all_curves.items():
                 values = {row["id"]: row["metrics"][kind][metric] for row in rows if metric in row["metrics"][kind]}
-                curves[kind].add(event["round"], values, weights)
+                curves[kind].add(event["round"], values, self._samples(metric) if pooled else None)
 
         if event["kind"] == "evaluation":
-            add("global", {c.id: float(c.test) for c in self.fleet.clients})
+            add("global", pooled=True)
             add("personal")
+            if self.config.target:
+                self._note_target()
         elif event["kind"] == "step":
             add("local")
             self._virtual = event["time"]
             self._clusters = event.get("clusters", self._clusters)
+            self._moments[event["round"]] = event["time"], float(event["bytes_up"] + event["bytes_down"])
         self.failures += event.get("failures", [])
+
+    def _samples(self, metric: str) -> dict[int, float]:
+        """How many samples every client measures a metric on."""
+        part = "train" if metric.startswith(TRAINING) else "test"
+        return {c.id: float(getattr(c, part)) for c in self.fleet.clients}
 
     def _replay(self, done: int) -> None:
         """Takes over the events up to round `done`, and drops what came after the checkpoint."""

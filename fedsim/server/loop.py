@@ -57,8 +57,11 @@ class Loop(Generic[S]):
         self._uplink_bytes: int | None = None  # of every uplink, once known
 
     def run(self, state: S, step: int = 0) -> S:
-        """Runs from `step` to the end and returns the final state. Raises FedsimError if a round has no result."""
-        while step < self.config.rounds:
+        """Runs from `step` to the end and returns the final state. Raises FedsimError if a round has no result.
+
+        A round is evaluated while clients train in the next one: a run that reaches its target ends one round later.
+        """
+        while not self._is_last(step):
             arrivals = self._collect_arrivals(state, step)
             began = time.perf_counter()
             state = self.server.update(state, self._attacked(arrivals))
@@ -141,7 +144,7 @@ class Loop(Generic[S]):
     def _evaluation_job(self, state: S, client: int, step: int) -> Job:
         """A job without training. The state of a busy client may be changing: its personal model is tested only if the
         server made it."""
-        idle, last = client not in self.fleet.busy, step == self.config.rounds
+        idle, last = client not in self.fleet.busy, self._is_last(step)
         down = self.server.instruct(state, client, train=False)
         test_personal = idle or server_made_personal(down)
         return Job(client, step, down, train=False, test_received=True, test_personal=test_personal, keep=idle and last)
@@ -209,20 +212,23 @@ class Loop(Generic[S]):
             raise FedsimError(self._no_result(step + 1))
 
     def _samples(self, client: int) -> int:
-        config = self.config
-        return config.local_steps * config.batch_size or config.local_epochs * self.fleet[client].train
+        config, own = self.config, self.fleet[client].train
+        return config.local_steps * (config.batch_size or own) or config.local_epochs * own
 
     def _bytes(self, down: Downlink) -> int:
         if self._uplink_bytes is None:
             self._uplink_bytes = sum(spec.nbytes for spec in self.server.expects().values())
         return down.nbytes + self._uplink_bytes
 
+    def _is_last(self, step: int) -> bool:
+        return step >= self.config.rounds or self.record.reached_target
+
     def _evaluates(self, step: int) -> bool:
         return step % self.config.eval_every == 0 or step == self.config.rounds
 
     def _checkpoints_after(self, step: int) -> bool:
         every = self.config.checkpoint_every
-        return step == self.config.rounds or (every > 0 and step % every == 0)
+        return self._is_last(step) or (every > 0 and step % every == 0)
 
     def _no_result(self, number: int) -> str:
         reasons = "; ".join(f"client {f.job.client}: {f.reason}" for f in self._failures[:3])

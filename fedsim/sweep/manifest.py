@@ -15,12 +15,14 @@ SWEEP_MANIFEST = "sweep.json"
 @dataclass(frozen=True)
 class PlannedRun:
     """A run that the sweep asks for. `title` is the name of its cell in the sweep file, if it has one; `published`
-    are the numbers of a paper by kind of model."""
+    are the numbers of a paper by kind of model, or its rounds to the target; `baseline` is the folder of the run that its
+    speed-up is against."""
 
     config: dict[str, Any]
     title: str = ""
     published: dict[str, PublishedNumber] = field(default_factory=dict)
     source: str = ""
+    baseline: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class SweepManifest:
     about: str = ""
     runs: dict[str, PlannedRun] = field(default_factory=dict)  # by folder
     searches: list[SearchResult] = field(default_factory=list)
+    heatmap: tuple[str, ...] = ()  # the keys of its rows and columns; empty: none
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,6 +70,6 @@ def _read(path: Path, modified: int) -> SweepManifest:
         searches = [
             SearchResult(**entry) for entry in tree.get("searches", tree.get("trials", []))
         ]  # trials: until 0.1
-        return SweepManifest(tree["name"], tree["about"], runs, searches)
+        return SweepManifest(tree["name"], tree["about"], runs, searches, tuple(tree.get("heatmap", ())))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return SweepManifest()  # a file of another program

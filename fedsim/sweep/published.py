@@ -2,25 +2,28 @@
 
 [published]
 source = "Table 1 of the paper"
-keys = ["dataset", "partition.shared", "measure"]              # measure: personal (default), local or global
+keys = ["dataset", "partition.shared", "measure"]              # measure: personal (default), local, global or rounds
 columns = [["mnist", true, "personal"], ["mnist", true, "global"]]
 [published.rows]                                               # by the name of a cell, or of an algorithm
 fedavg = ["98.46 0.21", "97.1"]                                # percent, and a deviation; "" where there is none
+
+Numbers of the measure `rounds` are rounds to the target of the runs (`target`).
 
 Reports show a run beside the numbers of the columns whose values agree with its configuration.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, unknown
 from fedsim.results.curves import KINDS
 
-MEASURE = "measure"
+MEASURE, ROUNDS = "measure", "rounds"
 PARTS = ("source", "keys", "columns", "rows")
-PublishedNumber = tuple[float, float | None]  # accuracy from 0 to 1, and its standard deviation
+PublishedNumber = tuple[float, float | None]  # accuracy from 0 to 1, or rounds to the target; its standard deviation
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ def read_published(tree: Mapping[str, Any], known: Collection[str], source: str)
         raise ConfigError(f"{source}: a column of [published] has a value for each of {keys}, not {wrong[0]}")
     named = tuple(dict(zip(keys, column, strict=True)) for column in columns)
     for column in named:
-        if column.get(MEASURE, "personal") not in KINDS:
-            unknown(f"measure of [published] in {source}", str(column[MEASURE]), KINDS)
+        if column.get(MEASURE, "personal") not in (*KINDS, ROUNDS):
+            unknown(f"measure of [published] in {source}", str(column[MEASURE]), (*KINDS, ROUNDS))
     rows = {}
     for name, numbers in tree.get("rows", {}).items():
         if name not in known:
@@ -62,7 +65,8 @@ def read_published(tree: Mapping[str, Any], known: Collection[str], source: str)
         if len(numbers) != len(columns):
             counts = f"{len(numbers)} numbers for {len(columns)} columns"
             raise ConfigError(f"{source}: row {name} of [published] has {counts}")
-        rows[name] = tuple(_number(text, f"{source}: row {name} of [published]") for text in numbers)
+        where = f"{source}: row {name} of [published]"
+        rows[name] = tuple(_number(text, c.get(MEASURE, ""), where) for c, text in zip(named, numbers, strict=True))
     return Published(str(tree.get("source", "")), named, rows)
 
 
@@ -71,12 +75,14 @@ def _value(config: RunConfig, key: str) -> Any:
     return getattr(config.params(section) if dot else config, name.replace("-", "_"), None)
 
 
-def _number(text: str | float, where: str) -> PublishedNumber | None:
-    """ "98.46 0.21" as fractions; None for an empty text."""
+def _number(text: str | float, measure: str, where: str) -> PublishedNumber | None:
+    """ "98.46 0.21" as fractions, rounds as they are; None for an empty text."""
+    scale, most, what = (1, inf, "a number of rounds") if measure == ROUNDS else (100, 1, "an accuracy in percent")
     try:
-        values = [float(part) / 100 for part in str(text).split()]
+        values = [float(part) / scale for part in str(text).split()]
     except ValueError:
-        values = [2.0]  # refused below
-    if len(values) > 2 or any(not 0 <= value <= 1 for value in values):
-        raise ConfigError(f"{where}: {text!r} is not an accuracy in percent and its deviation, such as '98.46 0.21'")
+        values = [-1.0]  # refused below
+    if len(values) > 2 or any(not 0 <= value <= most for value in values):
+        example = "1474" if measure == ROUNDS else "98.46 0.21"
+        raise ConfigError(f"{where}: {text!r} is not {what} and its deviation, such as {example!r}")
     return (values[0], values[1] if len(values) == 2 else None) if values else None

@@ -48,8 +48,9 @@ class Search:
     validation: float
 
     def candidates(self, config: RunConfig) -> list[RunConfig]:
-        """A configuration per candidate, evaluated on validation data."""
-        base = {**config.flat(), "validation": self.validation}
+        """A configuration per candidate, evaluated on validation data. All candidates run to the end: those that stop at a
+        target could not be told apart."""
+        base = {**config.flat(), "validation": self.validation, "target": 0}
         return [parse({**base, **point}) for point in self.points]
 
     def best_candidate(

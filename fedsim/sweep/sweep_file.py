@@ -4,6 +4,8 @@
     scale = "full size"            # shown by `fedsim list presets` (optional)
     takes = "3 hours"              # likewise
     include = "common.toml"        # another sweep file to start from (optional)
+    baseline = "wait-for-all"      # the cell that speed-ups are against (optional; see `target` of a run)
+    heatmap = ["attack", "lr"]      # rows and columns of a heat map in the report (optional)
     [base]                         # keys of every run
     dataset = "digits"
     [grid]                         # every combination of these
@@ -11,6 +13,8 @@
     seed = [0, 1, 2]
     [with.fedavg-ft]               # further keys of the runs with this algorithm
     "fedavg-ft.epochs" = 2
+    [with."lr=0.1, seed=2"]        # likewise of the runs with these values
+    momentum = 0.5
     [cell.wait-for-all]            # runs under a name, with keys of their own; crossed with the grid
     pace = "synchronous"
     [search]                       # first choose further keys on validation data: see fedsim.sweep.search
@@ -32,7 +36,8 @@ from fedsim.errors import ConfigError, unknown
 from fedsim.sweep.published import Published, read_published
 from fedsim.sweep.search import Search, read_search
 
-PARTS = ("about", "scale", "takes", "include", "base", "grid", "with", "cell", "search", "published")
+TEXTS = ("about", "scale", "takes", "include", "baseline", "heatmap")
+PARTS = (*TEXTS, "base", "grid", "with", "cell", "search", "published")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Sweep:
     takes: str
     cells: dict[str, RunConfig]  # by name, which is also the name of the run folder
     titles: dict[str, str]  # name -> TITLE of the [cell.TITLE] it belongs to, or ""
+    baselines: dict[str, str]  # name -> the run of the cell `baseline` that has the same values of the grid
+    heatmap: tuple[str, ...]  # the keys of its rows and columns; empty: none
     search: Search | None
     published: Published
 
@@ -67,13 +74,19 @@ def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
     shared, further = flatten(tree.get("base", {})), assignments(overrides)
     runs: dict[str, RunConfig] = {}
     titles: dict[str, str] = {}
+    baselines: dict[str, str] = {}
+    if (baseline := str(tree.get("baseline", ""))) and baseline not in cells:
+        unknown(f"baseline of {source}", baseline, cells)
     for cell, keys in (cells or {"": {}}).items():
         for point in _points(tree.get("grid", {}), source):
             values = {**shared, **flatten(keys), **point, **further}
-            special = flatten(tree.get("with", {}).get(str(values.get("algorithm", "")), {}))
             label = _label(cell, point)
-            runs[label] = parse({**shared, **special, **flatten(keys), **point, **further})
+            runs[label] = parse(
+                {**shared, **_special(tree.get("with", {}), values), **flatten(keys), **point, **further}
+            )
             titles[label] = cell
+            if baseline:
+                baselines[label] = _label(baseline, point)
     known = set(cells) or {config.algorithm for config in runs.values()}
     return Sweep(
         name,
@@ -82,9 +95,27 @@ def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
         takes=str(tree.get("takes", "")),
         cells=runs,
         titles=titles,
+        baselines=baselines,
+        heatmap=_heatmap(tree.get("heatmap", []), source),
         search=read_search(tree.get("search", {}), source),
         published=read_published(tree.get("published", {}), known, source),
     )
+
+
+def _special(tables: Mapping[str, Mapping[str, Any]], values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The further keys of a run with these values, from the tables [with.ALGORITHM] and [with."KEY=VALUE, ..."]."""
+    special: dict[str, Scalar] = {}
+    for name, keys in tables.items():
+        wanted = assignments(name.split(",")) if "=" in name else {"algorithm": name}
+        if all(str(values.get(key, "")) == value for key, value in wanted.items()):
+            special |= flatten(keys)
+    return special
+
+
+def _heatmap(keys: Any, source: str) -> tuple[str, ...]:
+    if not isinstance(keys, list) or len(keys) not in (0, 2):
+        raise ConfigError(f"{source}: heatmap needs the keys of its rows and columns, such as ['attack', 'aggregator']")
+    return tuple(map(str, keys))
 
 
 def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:

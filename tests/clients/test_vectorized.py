@@ -72,6 +72,13 @@ def test_a_group_trains_like_its_members(model: str, length: str, momentum: floa
     assert len({fit.weights.parameters.tobytes() for fit in got}) == len(COUNTS)
 
 
+def test_a_group_trains_on_whole_batches(small: Small) -> None:
+    config = small("model=mlp", "local-epochs=3", "batch-size=0")
+    got = fit_group(group(config))
+    assert_same(got, one_by_one(group(config)))
+    assert {fit.steps for fit in got} == {3}
+
+
 @pytest.mark.parametrize("length", ["local-epochs=1", "local-steps=4"])
 def test_batches_in_order_go_on_from_job_to_job(length: str, small: Small) -> None:
     config = small("model=mlp", length, "batch-size=8", "batches=in-order")

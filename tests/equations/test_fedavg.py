@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from fedsim.clients.models import CNN
 from fedsim.clients.task import TorchTask
-from fedsim.clients.training import flatten
+from fedsim.clients.training import flatten, steps_of
 from fedsim.config import RunConfig
+from fedsim.engine.launch import launch
+from fedsim.files import read_npz
 from fedsim.layout import Layout, Tensor
 from fedsim.partitions.client_data import client_data
 from fedsim.payload import Arrival, Uplink
@@ -78,3 +81,16 @@ def test_a_run_with_one_client_ends_at_that_model(
     with np.load(tmp_path / "run" / "model.npz") as saved:
         got = np.concatenate([saved[t.name].reshape(-1) for t in task.layout.parameters])
     np.testing.assert_allclose(got, model.parameters, rtol=1e-5, atol=1e-7)
+
+
+def test_whole_batches_and_one_epoch_are_fedsgd(small: Callable[..., RunConfig], tmp_path: Path) -> None:
+    """batch-size=0: the mean over clients is one step of gradient descent on all samples, whatever the split."""
+    models = []
+    for clients in (1, 4):
+        keys = ["batch-size=0", "rounds=3", "lr=0.3", f"clients={clients}"]
+        launch(small(*keys, f"out={tmp_path / str(clients)}"), "inline")
+        models.append(read_npz(tmp_path / str(clients) / "model.npz"))
+    for name, whole in models[0].items():
+        assert models[1][name] == pytest.approx(whole, abs=2e-6)
+    start = small("batch-size=0", "local-steps=2")
+    assert (steps_of(70, start), steps_of(70, start, epochs=5)) == (2, 5)

@@ -10,9 +10,11 @@ from fedsim.report.collection import RunCollection
 from fedsim.report.export import FORMATS
 from fedsim.report.page import content
 from fedsim.report.result_tables import cost_table, result_table
+from fedsim.report.runs import RunResult
 from fedsim.report.settings import group_by_setting
 from fedsim.sweep.manifest import PlannedRun, SweepManifest, read_sweep_manifest
 from fedsim.sweep.sweep_file import Sweep, read_sweep
+from tests.report.test_metrics import write_run
 from tests.report.test_settings import run
 
 TABLE = """
@@ -60,6 +62,7 @@ def test_without_cells_rows_are_algorithms(tmp_path: Path) -> None:
         ("two = [1, 2]", "2 numbers for 3 columns"),
         ('two = ["", "", "a lot"]', "'a lot' is not an accuracy in percent"),
         ('two = ["", "", 101]', "not an accuracy"),
+        ('two = ["", "", -1]', "not an accuracy"),
     ],
 )
 def test_nonsense_is_refused(tmp_path: Path, wrong: str, message: str) -> None:
@@ -94,6 +97,10 @@ def test_columns_and_measures_are_checked(tmp_path: Path) -> None:
         ),
         ("fedamp-table3-practical", [], "scaffold-seed=2", "local", (0.4020, None)),
         ("fedamp-practical-fmnist", [], "heurfedamp-seed=0", "personal", (0.9137, None)),
+        ("fedavg-table1-2nn", [], "C=0.1-partition=shards-batch-size=10", "rounds", (664, None)),
+        ("fedavg-table1-cnn", [], "C=0.5-partition=iid-batch-size=0", "rounds", (164, None)),
+        ("fedavg-table2-cnn", [], "E5-Binf-partition=shards", "rounds", (1000, None)),
+        ("fedavg-speedup-2nn", [], "FedSGD-partition=iid-seed=1", "rounds", (1474, None)),
     ],
 )
 def test_presets_hold_the_numbers_of_their_tables(
@@ -122,6 +129,39 @@ def test_every_report_shows_them(tmp_path: Path) -> None:
     assert page["source"] == "a paper"
     assert "91.50 ± 0.25" in page["results"]["texts"][0]
     assert page["results"]["columns"].count("global published") == 1
+
+
+def test_rounds_to_the_target_and_speed_ups_stand_beside_published_ones(tmp_path: Path) -> None:
+    curves = {"slow": [0.2, 0.4, 0.6, 0.8], "fast": [0.6, 0.8, 0.9, 0.95], "never": [0.1, 0.2, 0.3, 0.4]}
+    published = {"slow": {"rounds": (30.0, None)}, "fast": {"rounds": (4.0, None)}}
+    planned = {}
+    for name, curve in curves.items():
+        write_global_run(tmp_path / name, curve, lr=0.1 * (1 + len(planned)), target=0.7)
+        config = RunResult.load(tmp_path / name).config
+        planned[name] = PlannedRun(config, name, published.get(name, {}), "a paper", "slow")
+    SweepManifest("study", "", planned).write(tmp_path)
+    table = result_table(group_by_setting([RunResult.load(tmp_path / name) for name in curves]))
+    shown = {column.name: [column.text(row) for row in range(3)] for column in table.columns}
+    assert shown["rounds to 70 % (global)"] == ["3.5", "1.5", "-"]
+    assert shown["rounds published"] == ["30", "4", "-"]
+    assert shown["speed-up"] == ["1.0", "2.3", "-"]
+    assert shown["speed-up published"] == ["1.0", "7.5", "-"]
+    assert shown["seconds to 70 % (global)"] == ["3.5", "1.5", "-"]
+    personal = {column.name for column in result_table(table.settings, target=0.7).columns}
+    assert "rounds to 70 %" in personal, "--target is of personal models"
+    wrong = TABLE.replace('"mnist", "global"', '"mnist", "rounds"').replace('"80"', '"many"')
+    with pytest.raises(ConfigError, match="'many' is not a number of rounds and its deviation, such as '1474'"):
+        read(tmp_path, wrong)
+
+
+def write_global_run(folder: Path, curve: list[float], **config: object) -> None:
+    """A run whose global model has these accuracies after round 1, 2, ..."""
+    objective = {"name": "classification", "metrics": {"accuracy": "max"}}
+    write_run(folder, objective, [[{"accuracy": value}] for value in curve], **config)
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    for row in (row for event in events if event["kind"] == "evaluation" for row in event["clients"]):
+        row["metrics"] |= {"global": row["metrics"]["personal"]}
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
 def test_a_plan_of_another_configuration_says_nothing(tmp_path: Path) -> None:
