@@ -48,6 +48,7 @@ ALGORITHMS = {
     "pfedhn": "fedsim.strategies.pfedhn:PFEDHN",
     "pfedme": "fedsim.strategies.pfedme:PFEDME",
     "plga": "fedsim.strategies.plga:PLGA",
+    "sageflow": "fedsim.strategies.sageflow:SAGEFLOW",
     "scaffold": "fedsim.strategies.scaffold:SCAFFOLD",
     "spfl": "fedsim.strategies.spfl:SPFL",
     "spfl-w": "fedsim.strategies.spfl_w:SPFL_W",

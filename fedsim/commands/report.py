@@ -98,7 +98,7 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
 def _write_figures(found: "RunCollection", folder: Path) -> None:
     from fedsim.attacks import SUCCESS
     from fedsim.report.distribution import distribution_figure
-    from fedsim.report.figures import metric_figure, timeline_figure
+    from fedsim.report.figures import judged_figure, metric_figure, timeline_figure
     from fedsim.report.matrix_figure import matrix_figure
     from fedsim.report.runs import display_names
 
@@ -115,6 +115,7 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     for label, each in zip(display_names(firsts), firsts, strict=True):
         timeline_figure(each, folder / f"timeline-{label}.png")
         matrix_figure(each, folder / f"matrices-{label}.png")
+        judged_figure(each, folder / f"public-tests-{label}.png")
     print(f"figures: {folder}/*.png ({len(list(folder.glob('*.png')))} files)")
 
 

@@ -66,7 +66,8 @@ class Loop(Generic[S]):
                 raise FedsimError(f"{self.config.algorithm}: update returned None instead of the next state")
             step += 1
             self._failures += self._refusals()
-            self.record.step(step, self.clock.now, arrivals, self._failures, time.perf_counter() - began)
+            seconds, measured = time.perf_counter() - began, self.server.result_metrics(state)
+            self.record.step(step, self.clock.now, arrivals, self._failures, seconds, measured)
             self.record.matrices.keep(step, self.server.matrices(state))
             self._failures = []
             if self._checkpoints_after(step):
