@@ -90,7 +90,7 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
 MODELS = {"fedbn": "cnn-bn"}  # others: mlp
-KEYS = {"fedgc": ["partition=iid"]}
+KEYS = {"fedgc": ["partition=iid"], "sageflow": ["pace=synchronous"]}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
