@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim import registry
-from fedsim.aggregators import Aggregator, aggregator_of
+from fedsim.aggregators import Aggregator, PublicAggregator, aggregator_of
 from fedsim.config import FineTuning, RunConfig
 from fedsim.layout import Layout, Part
 from fedsim.payload import Array, Arrival, ClientState, Downlink, Metrics, PersonalModel, Spec, Uplink
@@ -146,6 +146,9 @@ class ServerStrategy(ABC, Generic[P, S]):
     """The server half. `fedsim.flower.strategy.FlowerStrategy` makes a Flower Strategy of it."""
 
     averages: ClassVar[bool] = False  # whether `aggregate` makes its global model, so that `aggregator` may replace it
+    # Whether it averages updates of the run's whole model, with `aggregate_updates`: an aggregator may compare them with the
+    # server's own update on public data.
+    averages_model: ClassVar[bool] = False
     optimizes: ClassVar[bool] = False  # whether `stepped` moves it, so that `server-optimizer` may replace the step
     no_finetune: ClassVar[str] = "it has no global model"  # why `finetune` is refused; empty: every downlink is shared
 
@@ -196,6 +199,11 @@ class ServerStrategy(ABC, Generic[P, S]):
         it changes."""
         return None
 
+    def result_metrics(self, state: S) -> Sequence[Metrics]:
+        """What the server measured of every result of the last update, in their order, by names that clients do not use;
+        recorded beside the clients' own metrics. Empty: nothing."""
+        return ()
+
     def expects(self) -> Mapping[str, Spec]:
         """What an uplink must hold, by name; an uplink that does not fit is refused as that client's failure."""
         return {"delta": Spec.weights(self.fleet.layout)}
@@ -204,16 +212,25 @@ class ServerStrategy(ABC, Generic[P, S]):
         """The run's aggregator (`aggregator=mean`) over scales[k] * vectors[k] with weights[k]."""
         return self._aggregator(vectors, weights, scales)
 
-    @cached_property
+    @property
     def public_test(self) -> Callable[[Weights], Metrics]:
         """Measures a model on the public data, on the server: `self.public_test(weights)` is a mapping with the
         objective's metrics (`loss`, `accuracy`) and the mean `entropy` of the predictions, in nats.
 
         For algorithms that declare `public=("server",)` and `server_needs=("torch",)`.
         """
-        test: Callable[[Weights], Metrics]
-        test = registry.load("fedsim.clients.public_test:PublicTest")(self.config, self.fleet.classes)
+        test: Callable[[Weights], Metrics] = self._public_task.test
         return test
+
+    def public_update(self, start: Weights, step: int) -> Weights:
+        """The update of local training on the public data, on the server, as long as that of a client's job of `step`. Its
+        buffers are a difference as well."""
+        update: Weights = self._public_task.update(start, step)
+        return update
+
+    @cached_property
+    def _public_task(self) -> Any:
+        return registry.load("fedsim.clients.public_task:PublicTask")(self.config, self.fleet.classes)
 
     @cached_property
     def _aggregator(self) -> Aggregator:
@@ -228,6 +245,8 @@ class GlobalState:
     step: int = 0
     history: dict[int, Vec] = field(default_factory=dict)  # parameters of earlier models that clients still train from
     moments: Moments = field(default_factory=dict, kw_only=True)  # of the server optimizer
+    # the server's own update on public data, by the step it was made in, for aggregators that compare others with it
+    public_updates: dict[int, Weights] = field(default_factory=dict, kw_only=True)
 
 
 class GlobalStrategy(ServerStrategy[P, GlobalState]):
@@ -257,6 +276,24 @@ class GlobalStrategy(ServerStrategy[P, GlobalState]):
         """The parameters of the global model after a step of the server optimizer along the clients' mean update."""
         return self.server_optimizer(state.model.parameters, mean, state.moments, state.step + 1)
 
+    def aggregate_updates(
+        self,
+        state: GlobalState,
+        updates: Sequence[Vec],
+        weights: Sequence[float],
+        scales: Sequence[float] | None = None,
+        of: Literal["parameters", "buffers"] = "parameters",
+    ) -> Vec:
+        """`aggregate` for updates of the global model, or changes of its buffers; a class that averages its whole model so
+        sets `averages_model`."""
+        aggregator = self._aggregator
+        if not isinstance(aggregator, PublicAggregator):
+            return self.aggregate(updates, weights, scales)
+        if not any(state.step < made + aggregator.every for made in state.public_updates):
+            state.public_updates = {state.step: self.public_update(state.model, state.step)}
+        (reference,) = state.public_updates.values()
+        return aggregator.compared(updates, weights, scales, getattr(reference, of))
+
     def mean_buffers(self, state: GlobalState, arrivals: Sequence[Arrival], weights: Sequence[float]) -> Vec:
         """The weighted mean of the arrivals' buffers: statistics are averaged, not stepped. Other aggregators than the mean
         combine their changes."""
@@ -264,14 +301,14 @@ class GlobalStrategy(ServerStrategy[P, GlobalState]):
         found = [a.uplink.weights["delta"].buffers for a in arrivals]
         if not before.size or self.config.aggregator == "mean":
             return weighted_mean(found, weights) if before.size else before
-        return before + self.aggregate([after - before for after in found], weights)
+        return before + self.aggregate_updates(state, [after - before for after in found], weights, of="buffers")
 
     def advance(self, state: GlobalState, model: Weights) -> GlobalState:
         """`model` is the next global model; the present one is kept as long as a client trains from it."""
         bases = set(self.fleet.busy.values())
         known = {**state.history, state.step: state.model.parameters}
         history = {s: v for s, v in known.items() if s in bases}
-        return GlobalState(model, state.step + 1, history, moments=state.moments)
+        return GlobalState(model, state.step + 1, history, moments=state.moments, public_updates=state.public_updates)
 
 
 def no_fine_tuning(params: Any) -> FineTuning:

@@ -52,6 +52,7 @@ ALGORITHMS = {
     "pfedhn": "fedsim.strategies.pfedhn:PFEDHN",
     "pfedme": "fedsim.strategies.pfedme:PFEDME",
     "plga": "fedsim.strategies.plga:PLGA",
+    "sageflow": "fedsim.strategies.sageflow:SAGEFLOW",
     "scaffold": "fedsim.strategies.scaffold:SCAFFOLD",
     "solo": "fedsim.strategies.local:SOLO",
     "spfl": "fedsim.strategies.spfl:SPFL",

@@ -33,11 +33,12 @@ from fedsim.weights import Weights
 class FedAvg(GlobalStrategy[Any]):
     """The weighted mean of the local models; also the server half of algorithms that differ only in the client half."""
 
-    averages = optimizes = True
+    averages = averages_model = optimizes = True
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
         w, (held, samples) = state.model.parameters, with_updates(arrivals)
-        mean = self.aggregate([a.uplink.weights["delta"].parameters for a in held], samples, self.scales(held))
+        updates = [a.uplink.weights["delta"].parameters for a in held]
+        mean = self.aggregate_updates(state, updates, samples, self.scales(held))
         after, rate = self.stepped(state, mean), self.server_optimizer.model_rate  # (1)
         for arrival in arrivals:
             if arrival.staleness and rate:  # (3)

@@ -35,13 +35,13 @@ class Params:
 class FedBuff(GlobalStrategy[Params]):
     """The mean of the buffered updates, each discounted by its staleness."""
 
-    averages = optimizes = True
+    averages = averages_model = optimizes = True
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
         params, equal = self.params, [1.0] * len(arrivals)
         scales = [params.eta * discount(params.discount, a.staleness, params.a, params.b) for a in arrivals]
         deltas = [a.uplink.weights["delta"].parameters for a in arrivals]
-        after = self.stepped(state, self.aggregate(deltas, equal, scales))  # (1)
+        after = self.stepped(state, self.aggregate_updates(state, deltas, equal, scales))  # (1)
         return self.advance(state, Weights(after, self.mean_buffers(state, arrivals, equal)))
 
 

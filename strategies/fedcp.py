@@ -44,6 +44,8 @@ class Params:
 class FedCP(FedAvg):
     """(6): FedAvg of two networks, which are one vector in the state: the model, then the CPN."""
 
+    averages_model = False
+
     def init(self, model: Weights, fleet: Fleet) -> GlobalState:
         features = fleet.layout.features
         return GlobalState(_joined(model, Weights(np.zeros(2 * features**2 + 6 * features, np.float32))))

@@ -23,7 +23,7 @@ see the presets of Table 2.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -47,7 +47,7 @@ class Params:
 class Lga(GlobalStrategy[Params]):
     """FedAvg whose stale results are extrapolated to the current round."""
 
-    averages = optimizes = True
+    averages = averages_model = optimizes = True
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> GlobalState:
         return self.advance(state, self.average(state, arrivals, [self.leap(state, a) for a in arrivals]))
@@ -55,7 +55,7 @@ class Lga(GlobalStrategy[Params]):
     def average(self, state: GlobalState, arrivals: Sequence[Arrival], leaps: Sequence[Vec]) -> Weights:
         """The next global model; `leaps` are w_k^r - W[r]."""
         examples = [a.uplink.examples for a in arrivals]
-        after = self.stepped(state, self.aggregate(leaps, examples))
+        after = self.stepped(state, self.aggregate_updates(state, leaps, examples))
         return Weights(after, self.mean_buffers(state, arrivals, examples))
 
     def leap(self, state: GlobalState, arrival: Arrival) -> Vec:
@@ -85,7 +85,7 @@ class Lga(GlobalStrategy[Params]):
         needed = {*bases, *(base + 1 for base in bases)}
         known = {**state.history, state.step: state.model.parameters}
         history = {s: v for s, v in known.items() if s in needed}
-        return GlobalState(model, state.step + 1, history, moments=state.moments)
+        return replace(super().advance(state, model), history=history)
 
     def _global(self, state: GlobalState, step: int) -> Vec:
         return state.model.parameters if step == state.step else state.history[step]

@@ -23,6 +23,8 @@ class SharedParams:
 class SharedNetwork(FedAvg):
     """Expects `SharedParams`."""
 
+    averages_model = False  # the network need not be the run's model
+
     def init(self, model: Weights, fleet: Fleet) -> GlobalState:
         shared, others = self.params.shared, sorted(fleet.layouts.keys() - {self.params.shared})
         key = f"{self.config.algorithm}.shared"

@@ -22,6 +22,7 @@ from fedsim.weights import Weights
 class SharedPart(FedAvg):
     """A subclass names the parts (see `Layout.part`) that stay with the clients."""
 
+    averages_model = False
     no_finetune = "a part of each model stays with its client, so it has no global model"
 
     @abstractmethod

@@ -24,6 +24,7 @@ from fedsim.server.app import build
 from fedsim.transport.direct import DirectMessenger
 from fedsim.weights import Weights
 from tests.equations.halves import arrival, vec
+from tests.resuming import check_resuming
 
 Small, Finished = Callable[..., RunConfig], Callable[..., dict[str, Any]]
 DOWN = Downlink({"model": Weights(vec(1, 2))})
@@ -256,6 +257,22 @@ def test_an_attack_that_never_begins_changes_nothing(small: Small, finished: Fin
     never = finished(small("attack=backdoor", "attack.from-round=3"), name="never")
     assert never["weights_sha256"] == finished(small(), name="plain")["weights_sha256"]
     assert never["groups"]["malicious"]["clients"] == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["attack=scale", "aggregator=rfa", "attack.from-round=3"],
+        ["attack=backdoor", "aggregator=zeno", "aggregator.every=2", "public=60"],
+        ["attack=alie", "algorithm=sageflow", "sageflow.emptied=drop"],
+    ],
+    ids=lambda keys: keys[0],
+)
+def test_attacked_runs_with_stragglers_resume_as_if_they_had_never_stopped(
+    keys: list[str], small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = ["stragglers=uniform-rounds", "pace=periodic", "attack.ratio=0.5", "attack.redraw=true", "rounds=6"]
+    check_resuming(small(*keys, *late), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["label-flip", "alie", "noise"])

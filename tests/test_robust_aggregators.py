@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.aggregators.base import Aggregator
+from fedsim.aggregators.base import Aggregator, PublicAggregator
 from fedsim.aggregators.krum import scores
+from fedsim.clients.public_task import PublicTask
+from fedsim.clients.task import TorchTask
 from fedsim.config import RunConfig, read
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.partitions.client_data import client_data
 from fedsim.server.app import build
-from fedsim.weights import BLOCK
+from fedsim.weights import BLOCK, Weights
 from tests.equations.halves import vec
 
 Small, Finished = Callable[..., RunConfig], Callable[..., dict[str, Any]]
@@ -82,6 +85,48 @@ def test_clipping_by_hand() -> None:
     assert twice == pytest.approx([1 + (0 + 1 + 1) / 3])
 
 
+def test_zeno_by_hand() -> None:
+    def found(vectors: list[Any], weights: list[float], scales: list[float] | None = None, **params: Any) -> Any:
+        zeno = made("zeno", **params)
+        assert isinstance(zeno, PublicAggregator)
+        return zeno.compared(vectors, weights, scales, vec(2, 0))
+
+    # lengths become 2: (1.2, 1.6), (2, 0), and three that do not agree: cosines of -1, 0 and 0.001
+    vectors = [vec(3, 4), vec(50, 0), vec(-7, 0), vec(0, 1), vec(0.001, 1)]
+    assert found(vectors, [1, 3, 9, 9, 9]) == pytest.approx([0.25 * 1.2 + 0.75 * 2, 0.25 * 1.6])
+    assert found(vectors[2:], [1, 1, 1]).tolist() == [0, 0]
+    # 0.1 * (2 * 2 * cos + eps) >= rho * 4
+    assert found([vec(3, 4)], [1], rho=0.059) == pytest.approx([1.2, 1.6])
+    assert found([vec(3, 4)], [1], rho=0.061).tolist() == [0, 0]
+    assert found([vec(3, 4)], [1], rho=0.061, eps=0.1) == pytest.approx([1.2, 1.6])
+    assert found([vec(3, 4)], [1], [0.5]) == pytest.approx([0.6, 0.8])
+    assert found([vec(0, 0)], [1]).tolist() == [0, 0]
+    with pytest.raises(FedsimError, match="Zeno combines updates of the global model only"):
+        made("zeno")(vectors, [1] * 5)
+
+
+def test_zeno_trains_on_public_data_every_so_many_steps(
+    small: Small, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, train = list[int](), PublicTask.update
+    monkeypatch.setattr(
+        PublicTask, "update", lambda self, start, step: (steps.append(step), train(self, start, step))[1]
+    )
+    finished(small("aggregator=zeno", "public=60", "rounds=5", "aggregator.every=2"))
+    assert steps == [0, 2, 4]
+
+
+def test_the_servers_own_update_is_that_of_a_client_with_the_public_data(small: Small) -> None:
+    config = small("public=60", "model=cnn-bn", "local-epochs=2", "lr-schedule=0.5:1")
+    public, start = PublicTask(config, 10), TorchTask(config, client_data(config, 0), 10).initial()
+    first, again, later = (public.update(start, step) for step in (0, 0, 1))
+    assert np.array_equal(first.parameters, again.parameters)
+    assert np.linalg.norm(later.parameters) < np.linalg.norm(first.parameters)  # by the schedule
+    assert np.abs(first.buffers).max() > 0
+    trained = Weights(start.parameters + first.parameters, start.buffers + first.buffers)
+    assert public.test(trained)["loss"] < public.test(start)["loss"]
+
+
 @pytest.mark.parametrize("name", ["norm-clip", "centered-clip"])
 def test_clipping_with_a_huge_radius_is_the_mean(name: str) -> None:
     vectors, weights, scales = drawn(5, 30), [1.0, 2, 3, 4, 5], [1.0, 0.5, 2, -1, 1]
@@ -118,6 +163,11 @@ def test_scales_and_a_few_malicious_vectors(name: str) -> None:
         ),
         (["aggregator=bulyan", "clients=6"], r"aggregator\.malicious=1 needs more than 4f \+ 2 = 6 clients"),
         (["aggregator=multi-krum", "algorithm=fedamp", "clients=9"], r"fedamp does not average"),
+        (["aggregator=zeno"], r"aggregator=zeno needs public data: set public=N"),
+        (
+            ["aggregator=zeno", "public=60", "algorithm=fedper", "model=mlp"],
+            r"fedper does not average updates of the run's whole model alone\. Algorithms that do: .*fedavg, .*sageflow$",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_numbers(keys: list[str], message: str, small: Small) -> None:
@@ -130,9 +180,17 @@ def test_a_step_with_too_few_results_is_refused() -> None:
         made("krum")(points(1, 2, 3, 4), [1] * 4)
 
 
-@pytest.mark.parametrize("name", ROBUST)
+@pytest.mark.parametrize("name", [*ROBUST, "zeno"])
 def test_runs_with_batch_normalization(name: str, small: Small, finished: Finished) -> None:
-    keys = [f"aggregator={name}", "clients=7", "partition=iid", "model=cnn-bn", "local-steps=1", "rounds=1"]
+    keys = [
+        f"aggregator={name}",
+        "public=60",
+        "clients=7",
+        "partition=iid",
+        "model=cnn-bn",
+        "local-steps=1",
+        "rounds=1",
+    ]
     summary = finished(small(*keys))
     assert summary["failures"] == []
     assert summary["accuracy"]["global"]["final"] > 0

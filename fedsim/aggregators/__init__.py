@@ -4,7 +4,7 @@ A name stands for a class with `params` (a dataclass, set as `aggregator.KEY`) t
 and optional scales, and returns one vector.
 """
 
-from fedsim.aggregators.base import Aggregator, aggregator_of
+from fedsim.aggregators.base import Aggregator, PublicAggregator, aggregator_of
 from fedsim.aggregators.coordinates import Mean, Median
 
 AGGREGATORS = {
@@ -17,6 +17,7 @@ AGGREGATORS = {
     "rfa": "fedsim.aggregators.geometric_median:GeometricMedian",
     "centered-clip": "fedsim.aggregators.clipping:CenteredClip",
     "norm-clip": "fedsim.aggregators.clipping:NormClip",
+    "zeno": "fedsim.aggregators.zeno:Zeno",
 }
 
-__all__ = ["AGGREGATORS", "Aggregator", "Mean", "Median", "aggregator_of"]
+__all__ = ["AGGREGATORS", "Aggregator", "Mean", "Median", "PublicAggregator", "aggregator_of"]

@@ -37,6 +37,24 @@ class Aggregator(ABC):
         return ""
 
 
+class PublicAggregator(Aggregator):
+    """Compares updates of a model with one that the server makes itself, by training on the public data."""
+
+    @property
+    @abstractmethod
+    def every(self) -> int:
+        """Server steps after which the server makes its own update anew."""
+
+    @abstractmethod
+    def compared(
+        self, vectors: Sequence[Vec], weights: Sequence[float], scales: Sequence[float] | None, reference: Vec
+    ) -> Vec:
+        """As a call, with the server's own update beside."""
+
+    def __call__(self, vectors: Sequence[Vec], weights: Sequence[float], scales: Sequence[float] | None = None) -> Vec:
+        raise FedsimError(f"{type(self).__name__} combines updates of the global model only, not other vectors")
+
+
 def factors_of(scales: Sequence[float] | None, count: int) -> Coefficients:
     return np.ones(count) if scales is None else np.asarray(scales, np.float64)
 

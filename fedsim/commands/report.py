@@ -112,7 +112,7 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     from fedsim.attacks import SUCCESS
     from fedsim.report.cluster_figure import cluster_figure
     from fedsim.report.distribution import distribution_figure
-    from fedsim.report.figures import metric_figure, timeline_figure
+    from fedsim.report.figures import judged_figure, metric_figure, timeline_figure
     from fedsim.report.matrix_figure import matrix_figure
     from fedsim.report.runs import display_names
 
@@ -136,4 +136,5 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
         timeline_figure(each, folder / f"timeline-{label}.png")
         matrix_figure(each, folder / f"matrices-{label}.png")
         cluster_figure(each, folder / f"clusters-{label}.png")
+        judged_figure(each, folder / f"public-tests-{label}.png")
     print(f"figures: {folder}/*.png ({len(list(folder.glob('*.png')))} files)")

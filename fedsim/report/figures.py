@@ -66,6 +66,32 @@ def mixing_figure(thetas: Sequence[float], losses: Mapping[str, Sequence[float]]
     figure.savefig(path, dpi=130)
 
 
+def judged_figure(run: RunResult, path: Path) -> bool:
+    """What the server measured of each result on public data, over the rounds, honest and malicious clients apart. False,
+    and no file, if it measured nothing."""
+    names = sorted({name for _, row in run.results for name in row if name.startswith("public-")})
+    if not names:
+        return False
+    figure = Figure(figsize=(5.5 * len(names), 4.2), layout="constrained")
+    for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
+        for malicious, colour, mark in ((False, COLOURS[0], "o"), (True, COLOURS[1], "x")):
+            found = [
+                (n, row[name]) for n, row in run.results if name in row and row.get("malicious", False) is malicious
+            ]
+            if found:
+                label = "malicious" if malicious else "honest"
+                axes.scatter(*zip(*found, strict=True), color=colour, marker=mark, s=14, alpha=0.6, label=label)
+        values = [row[name] for _, row in run.results if row.get(name, 0) > 0]
+        if values and max(values) > 50 * min(values):
+            axes.set_yscale("log")
+        axes.set(xlabel="server step", ylabel=f"{name.removeprefix('public-')} on public data")
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.suptitle(f"models that the server received: {run.config['algorithm']}, attack {run.config['attack']}")
+    figure.savefig(path, dpi=130)
+    return True
+
+
 def timeline_figure(run: RunResult, path: Path) -> None:
     """Left: the training jobs of every client, and the server steps. Right: staleness and idle time."""
     height = 1.5 + 0.25 * min(len(run.clients), 60)

@@ -138,6 +138,11 @@ def _details(runs: Sequence[RunResult], settings: Sequence[Setting]) -> dict[str
     return {"runs": details, "shared": [json.loads(text) for text in shared]}
 
 
+def _as_json(value: Any) -> Any:
+    """A value of a configuration; JSON has no infinite numbers."""
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
 def _run(run: RunResult, jobs: Budget, entries: Budget, shared: dict[str, int]) -> dict[str, Any]:
     def share(value: Any) -> int:
         return shared.setdefault(json.dumps(value), len(shared))
@@ -152,7 +157,7 @@ def _run(run: RunResult, jobs: Budget, entries: Budget, shared: dict[str, int]) 
     memory = run.costs.client_memory
     return {
         "name": run.folder.name,
-        "config": share({key: value for key, value in run.config.items() if key != "seed"}),
+        "config": share({key: _as_json(value) for key, value in run.config.items() if key != "seed"}),
         "seed": run.config.get("seed"),
         "about": share(manifest),
         "status": [run.manifest.get("status"), run.manifest.get("written")],

@@ -188,6 +188,11 @@ class RunResult:
         return {client: number for client, number in pairs if 0 <= number < last}
 
     @cached_property
+    def results(self) -> list[tuple[int, dict[str, Any]]]:
+        """Every result that a step used, as recorded: the number of the step, and the row."""
+        return [(event["round"], row) for event in self.events if event["kind"] == "step" for row in event["clients"]]
+
+    @cached_property
     def jobs(self) -> list[TrainingJob]:
         """Every training job that ended, and those that were still running when the run ended."""
         end = float(self.steps[-1]) if len(self.steps) else 0.0

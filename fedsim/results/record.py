@@ -204,6 +204,7 @@ class Record:
         failures: Sequence[Failure],
         aggregation: float = 0.0,  # seconds the server took
         clusters: NDArray[np.int64] | None = None,  # of the clients, by row
+        measured: Sequence[Metrics] = (),  # by the server, of each arrival
     ) -> None:
         attack = attack_of(self.config)
         rows = [
@@ -216,10 +217,11 @@ class Record:
                 "examples": a.uplink.examples,
                 **({"malicious": a.client in attack.malicious(a.step)} if self.config.attack != "none" else {}),
                 **a.uplink.metrics,
+                **found,
                 **self._measured({"local": self._local.pop(a.client, None)}),
                 "cost": {name: round(value, 6) for name, value in a.cost.items()},
             }
-            for a in arrivals
+            for a, found in zip(arrivals, measured or [{}] * len(arrivals), strict=True)
         ]
         failed = _told(number, failures)
         event = {"kind": "step", "round": number, "time": now, "seconds": self.seconds, "clients": rows}

@@ -1,6 +1,6 @@
 """The ServerApp: reads the configuration, builds the strategy, runs it. The same object on every engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedsim import registry
-from fedsim.aggregators import aggregator_of
+from fedsim.aggregators import PublicAggregator, aggregator_of
 from fedsim.algorithm import Algorithm, ServerStrategy
 from fedsim.attacks import attack_of
 from fedsim.config import RunConfig, from_run_config
@@ -29,19 +29,19 @@ app = ServerApp()
 def build(config: RunConfig) -> FlowerStrategy:
     """The configured algorithm as a Flower Strategy; raises ConfigError for a combination that cannot run."""
     algorithm: Algorithm[object] = registry.find("algorithm", config.algorithm)
-    if missing := [name for name in algorithm.server_needs if find_spec(name) is None]:
-        raise ConfigError(
-            f"the server of {algorithm.name} needs {', '.join(missing)}: install it on the server's machine"
-        )
-    if algorithm.public and not config.public:
-        raise ConfigError(f"{algorithm.name} needs public data: set public=N, the number of samples")
-    if "server" in algorithm.public:
-        registry.load("fedsim.partitions.public:public_data")(config)  # raises ConfigError if it is not there
+    _check_server(config, algorithm.name, algorithm.server_needs, algorithm.public)
+    chosen = f"aggregator={config.aggregator}"
+    compares = issubclass(config.part("aggregator"), PublicAggregator)
+    if compares:
+        _check_server(config, chosen, ("torch",), ("server",))
     check_models(config, config.models)
     server = algorithm.server
     if config.aggregator != "mean" and not server.averages:
         why = f"{algorithm.name} does not average its clients' updates"
-        _refuse(f"aggregator={config.aggregator}", why, lambda other: other.averages)
+        _refuse(chosen, why, lambda other: other.averages)
+    if compares and not server.averages_model:
+        why = f"{algorithm.name} does not average updates of the run's whole model alone"
+        _refuse(chosen, why, lambda other: other.averages_model)
     if not (server.optimizes or server_optimizer_of(config).plain):
         why = f"{algorithm.name} takes no step along a mean of its clients' updates"
         _refuse(f"server-optimizer={config.server_optimizer}", why, lambda other: other.optimizes)
@@ -51,6 +51,16 @@ def build(config: RunConfig) -> FlowerStrategy:
     aggregator_of(config)  # refused here if a round has too few clients for it
     attack_of(config)
     return FlowerStrategy(server(config.params(config.algorithm), config))
+
+
+def _check_server(config: RunConfig, what: str, needs: Sequence[str], public: Sequence[str]) -> None:
+    """Raises ConfigError unless packages and public data are there that an algorithm, or an aggregator, uses."""
+    if missing := [name for name in needs if find_spec(name) is None]:
+        raise ConfigError(f"the server of {what} needs {', '.join(missing)}: install it on the server's machine")
+    if public and not config.public:
+        raise ConfigError(f"{what} needs public data: set public=N, the number of samples")
+    if "server" in public:
+        registry.load("fedsim.partitions.public:public_data")(config)  # raises ConfigError if it is not there
 
 
 def _refuse(setting: str, why: str, allows: Callable[[type[ServerStrategy[Any, Any]]], bool]) -> NoReturn:

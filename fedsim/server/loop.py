@@ -70,7 +70,8 @@ class Loop(Generic[S]):
             step += 1
             self._failures += self._refusals()
             seconds, clusters = time.perf_counter() - began, self.server.clusters(state)
-            self.record.step(step, self.clock.now, arrivals, self._failures, seconds, clusters)
+            measured = self.server.result_metrics(state)
+            self.record.step(step, self.clock.now, arrivals, self._failures, seconds, clusters, measured)
             self.record.matrices.keep(step, self.server.matrices(state))
             self._failures = []
             if self._checkpoints_after(step):
@@ -106,8 +107,10 @@ class Loop(Generic[S]):
             if event is not None and (arrival := self._process(event, step)) is not None:
                 buffer.append(arrival)
             if cohort and not buffer and not self.fleet.busy and not self.clock.due:
-                self._check_failed_cohort(step)
+                self._check_failures(step)
                 cohort = 0
+            if not buffer and event is not None and isinstance(event.result, Failure):
+                self._check_failures(step, of=len(self.fleet))
             self.record.progress(step, len(buffer), len(self.fleet.busy))
         if self._evaluates(step):
             self.record.evaluated(step)
@@ -206,9 +209,10 @@ class Loop(Generic[S]):
         found, self.liveness.refusals = self.liveness.refusals, []
         return found
 
-    def _check_failed_cohort(self, step: int) -> None:
-        """Raises FedsimError if a client had an error; if all are absent, the next cohort is asked instead."""
-        if any(f.absence is None and not f.offline for f in self._failures):
+    def _check_failures(self, step: int, of: int = 1) -> None:
+        """Raises FedsimError if so many clients had an error since the last step. One is enough when a whole cohort has
+        failed; where clients are kept busy without cohorts, it must be everyone. Absent ones are asked again instead."""
+        if len({f.job.client for f in self._failures if f.absence is None and not f.offline}) >= of:
             raise FedsimError(self._no_result(step + 1))
 
     def _samples(self, client: int) -> int:

@@ -90,10 +90,11 @@ FORMULAS: dict[str, Callable[[Sizes], Traffic]] = {
     "fedproto": lambda s: symmetric(prototypes(s)),
     "fml": lambda s: symmetric(s.model),
     "moon": lambda s: symmetric(s.model),
+    "sageflow": lambda s: symmetric(s.model),
     "scaffold": lambda s: Traffic(2 * s.model, s.model, 2 * s.model),
 }
 MODELS = {"fedbn": "cnn-bn"}  # others: mlp
-KEYS = {"fedgc": ["partition=iid"]}
+KEYS = {"fedgc": ["partition=iid"], "sageflow": ["pace=synchronous"]}
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -44,6 +44,11 @@ def test_what_runs_share_is_there_once() -> None:
     assert [each["seed"] for each in found["runs"]] == list(range(20))
 
 
+def test_a_configuration_may_hold_infinite_numbers() -> None:
+    found = content(RunCollection([run([0.5], **{"sageflow.entropy": float("inf")})]))
+    assert found["shared"][found["runs"][0]["config"]]["sageflow.entropy"] == "inf"
+
+
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     write_page(RunCollection([run([0.5], tmp_path / "</script><b>", algorithm="<!--<script>")]), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()

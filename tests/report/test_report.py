@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedsim.cli import main
-from fedsim.report.figures import metric_figure, timeline_figure
+from fedsim.report.figures import judged_figure, metric_figure, timeline_figure
 from fedsim.report.runs import RunResult, display_names
 from fedsim.results.curves import Curve
 
@@ -62,6 +62,8 @@ def test_figures_are_written(run: RunResult, tmp_path: Path) -> None:
     metric_figure([run, run], tmp_path / "a.png", over="times")
     timeline_figure(run, tmp_path / "t.png")
     assert min((tmp_path / name).stat().st_size for name in ("a.png", "t.png")) > 10_000
+    assert not judged_figure(run, tmp_path / "judged.png")
+    assert not (tmp_path / "judged.png").exists()
 
 
 def test_labels_tell_runs_apart(run: RunResult, tmp_path: Path) -> None:

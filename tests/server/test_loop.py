@@ -178,6 +178,14 @@ def test_a_round_in_which_everybody_fails_ends_the_run() -> None:
         run(lambda job: Failure(job, "no memory"), clients=2, rounds=3)
 
 
+def test_a_run_without_rounds_ends_when_everybody_has_failed() -> None:
+    def answer(job: Job) -> Answer | Failure:
+        return Failure(job, "refused") if job.step == 3 or job.client == 2 else good(job)
+
+    with pytest.raises(FedsimError, match=r"round 4 got no result from any client\. client \d: refused; client"):
+        run(answer, clients=3, participation=0.7, rounds=9, pace="buffered")
+
+
 def test_a_run_whose_clients_are_all_gone_ends() -> None:
     with pytest.raises(FedsimError, match="round 1 got no result from any client"):
         run(lambda job: Failure(job, "gone", offline=True), clients=2, rounds=3)
