@@ -101,6 +101,13 @@ def cluster(distances: Matrix, threshold: float | None = None, linkage: Linkage 
     return tuple(sorted(groups))
 
 
+def cut_into(count: int, distances: Matrix) -> tuple[Clusters, tuple[float, float]]:
+    """So many clusters, and the thresholds that give them: from the last merge before to the first one after."""
+    heights = [0.0, *merges(distances)[:, 2].tolist(), np.inf]
+    low, high = heights[len(distances) - count : len(distances) - count + 2]
+    return cluster(distances, low), (low, high)
+
+
 def _widest_gap(heights: Matrix) -> float:
     """The middle of the widest gap between merge heights that leaves two members per cluster or more on average."""
     first = len(heights) // 2  # as many merges halve the number of clusters
@@ -144,19 +151,24 @@ class Pooled:
         centered = ((values := flat(x)) - values.mean(axis=1, keepdims=True) for x in self._clients)
         subset = self._subset - self._subset.mean(axis=1, keepdims=True)
         [axes] = signatures([subset], min(DIRECTIONS, *subset.shape))
-        projected = [x @ axes for x in centered]
-        grams = np.stack([x.T @ x for x in projected]).reshape(len(projected), -1)
-        norms = np.linalg.norm(grams, axis=1, keepdims=True)
-        grams /= np.where(norms > 0, norms, 1)
-        cosines = np.clip(grams @ grams.T, 0, 1)
-        np.fill_diagonal(cosines, 1)
-        return np.asarray(cosines)
+        projected = (x @ axes for x in centered)
+        return _cosines([x.T @ x for x in projected])
 
 
-def linear_cka(a: Samples, b: Samples) -> float:
-    """Linear CKA over examples: two representations (N x features) of the same N inputs."""
-    x, y = (flat(z) - flat(z).mean(axis=0) for z in (a, b))
-    return float(np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)))
+def representation_cka(representations: Sequence[Samples]) -> Matrix:
+    """Linear CKA over examples, between every two representations (N x features) of the same N inputs."""
+    centered = (values - values.mean(axis=0) for values in map(flat, representations))
+    return _cosines([x @ x.T for x in centered])
+
+
+def _cosines(matrices: Sequence[Matrix]) -> Matrix:
+    """Between every two Gram matrices, whose cosines are never negative."""
+    rows = np.stack(matrices).reshape(len(matrices), -1)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= np.where(norms > 0, norms, 1)
+    cosines = np.clip(rows @ rows.T, 0, 1)
+    np.fill_diagonal(cosines, 1)
+    return np.asarray(cosines)
 
 
 def label_entropy(counts: NDArray[np.int64]) -> Matrix:

@@ -73,7 +73,7 @@ def _manifest(
 
     def planned(name: str, config: "RunConfig") -> PlannedRun:
         numbers = sweep.published.numbers_for(sweep.titles[name], config)
-        return PlannedRun(asked(config), sweep.titles[name], numbers, source if numbers else "")
+        return PlannedRun(asked(config), sweep.titles[name], numbers, source if numbers else "", sweep.reported)
 
     runs = {name: planned(name, config) for name, config in configs.items()}
     return SweepManifest(sweep.name, sweep.about, runs, list(searches))

@@ -15,12 +15,13 @@ SWEEP_MANIFEST = "sweep.json"
 @dataclass(frozen=True)
 class PlannedRun:
     """A run that the sweep asks for. `title` is the name of its cell in the sweep file, if it has one; `published`
-    are the numbers of a paper by kind of model."""
+    are the numbers of a paper by kind of model; `clients` are those that reports are about (empty: all)."""
 
     config: dict[str, Any]
     title: str = ""
     published: dict[str, PublishedNumber] = field(default_factory=dict)
     source: str = ""
+    clients: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@
     pace = "synchronous"
     [search]                       # first choose further keys on validation data: see fedsim.sweep.search
     [published]                    # numbers of a paper, for reports: see fedsim.sweep.published
+    [report]
+    clients = [0]                  # the clients that reports are about (default: all)
 
 A preset is a sweep file that ships with the package and is found by its name.
 """
@@ -32,7 +34,7 @@ from fedsim.errors import ConfigError, unknown
 from fedsim.sweep.published import Published, read_published
 from fedsim.sweep.search import Search, read_search
 
-PARTS = ("about", "scale", "takes", "include", "base", "grid", "with", "cell", "search", "published")
+PARTS = ("about", "scale", "takes", "include", "base", "grid", "with", "cell", "search", "published", "report")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Sweep:
     titles: dict[str, str]  # name -> TITLE of the [cell.TITLE] it belongs to, or ""
     search: Search | None
     published: Published
+    reported: tuple[int, ...] = ()  # the clients that reports are about; empty: all
 
 
 def preset_texts() -> dict[str, str]:
@@ -84,7 +87,18 @@ def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
         titles=titles,
         search=read_search(tree.get("search", {}), source),
         published=read_published(tree.get("published", {}), known, source),
+        reported=_reported(tree.get("report", {}), runs.values(), source),
     )
+
+
+def _reported(tree: Mapping[str, Any], runs: Iterable[RunConfig], source: str) -> tuple[int, ...]:
+    """The clients that reports are about. Raises ConfigError unless all runs have them."""
+    if strange := sorted(set(tree) - {"clients"}):
+        unknown(f"part of [report] in {source}", strange[0], ["clients"])
+    chosen, fewest = tree.get("clients", []), min(config.clients for config in runs)
+    if not isinstance(chosen, list) or any(client not in range(fewest) for client in chosen):
+        raise ConfigError(f"{source}: [report] clients={chosen} must list clients from 0 to {fewest - 1}")
+    return tuple(chosen)
 
 
 def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:
