@@ -22,8 +22,6 @@ from fedsim.weights import Weights
 class SharedPart(FedAvg):
     """A subclass names the parts (see `Layout.part`) that stay with the clients."""
 
-    no_finetune = "a part of each model stays with its client, so it has no global model"
-
     @abstractmethod
     def private(self) -> Sequence[str]:
         """The names of the parts that are not exchanged; none: FedAvg, all: local training."""
