@@ -2,8 +2,9 @@
 
 Personal (1):  v_k = LocalSGD(w; D_k): `finetune` epochs (or steps) from the global model w, on all of it or on a part
 
-Where models are common to a cluster, or in parts, w is the model that the client would use without `finetune`. v_k is evaluated as `personal`. It is never sent and never trained further, so the global model is as without it. Tuning
-has the optimizer of local training, without the algorithm's own loss or gradient terms.
+Where models are common to a cluster, or in parts, w is the model that the client would use without `finetune`. v_k is
+evaluated as `personal`. It is never sent and never trained further, so the global model is as without it. Tuning has
+the optimizer of local training, without the algorithm's own loss or gradient terms.
 """
 
 from typing import Any
