@@ -121,7 +121,7 @@ def comparison_figure(results: Sequence[Heterogeneity], measure: str = "eq2") ->
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for axes, found in zip(panels, results, strict=True):
         _draw_distances(axes, found, measure, _top(results, measure), bar=found is results[-1])
-        axes.set_title(f"{found.partition}\nmean {found.mean_distance(measure):.3g}")
+        axes.set_title(f"{found.partition}\nmean {found.mean_distance(measure):#.3g}")
     return figure
 
 
