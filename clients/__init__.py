@@ -9,6 +9,8 @@ MODELS = {
     "fedavg-cnn": "fedsim.clients.models:FedAvgCNN",
     "vgg11": "fedsim.clients.models:VGG11",
     "lenet5": "fedsim.clients.models:LeNet5",
+    "resnet9": "fedsim.clients.models:ResNet9",
+    "resnet9-bn": "fedsim.clients.models:BatchNormResNet9",
 }
 
 OBJECTIVES = {

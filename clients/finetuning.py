@@ -2,8 +2,9 @@
 
 Personal (1):  v_k = LocalSGD(w; D_k): `finetune` epochs (or steps) from the global model w, on all of it or on a part
 
-v_k is evaluated as `personal`. It is never sent and never trained further, so the global model is as without it. Tuning
-has the optimizer of local training, without the algorithm's own loss or gradient terms.
+Where models are common to a cluster, or in parts, w is the model that the client would use without `finetune`. v_k is
+evaluated as `personal`. It is never sent and never trained further, so the global model is as without it. Tuning has
+the optimizer of local training, without the algorithm's own loss or gradient terms.
 """
 
 from typing import Any
@@ -29,8 +30,12 @@ def personal_model(
     """What is evaluated as `personal`; does not change `state`."""
     if tuning.length == 0:
         return behaviour.personalize(task, down, state, rng)
-    if (start := behaviour.global_model(task, down)) is None:
-        raise FedsimError("there is no global model in what was received, so it cannot be fine-tuned")
+    start = behaviour.global_model(task, down)
+    if start is None:
+        own = behaviour.personalize(task, down, state, rng)
+        if not isinstance(own, Weights):
+            raise FedsimError("the model that a client uses is more than its weights, so it cannot be fine-tuned")
+        start = own
     part = None if tuning.part == "all" else task.layout.part(tuning.part)
     step = at_rate(tuning.lr) if tuning.lr else None
     length = {} if tuning.length is None else {tuning.unit: tuning.length}

@@ -132,6 +132,53 @@ class LeNet5(HeadOnBase):
         self.head = nn.Linear(84, classes)
 
 
+class Residual(nn.Sequential):
+    """The layers' output added to their input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = x
+        for layer in self:
+            output = layer(output)
+        return x + output
+
+
+class ResNet9(HeadOnBase):
+    """Conv 3x3 blocks of 64, 128, 128+128 (residual), 256, 512, 512+512 (residual) channels with GroupNorm, pooling.
+
+    Its sums are b2 + b3 and b5 + b6. (Table 11 of "Rethinking Data Heterogeneity in FL" prints b4 + b5, of 256 and 512
+    channels, for the second one.) The width of the head follows from the size of the images.
+    """
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        channels, *sides = image_shape(shape, "resnet9")
+        self.base = nn.Sequential(
+            self.block(channels, 64),
+            self.block(64, 128, pooled=True),
+            Residual(self.block(128, 128), self.block(128, 128)),
+            self.block(128, 256, pooled=True),
+            self.block(256, 512, pooled=True),
+            Residual(self.block(512, 512), self.block(512, 512)),
+            nn.MaxPool2d(4, ceil_mode=True),
+            nn.Flatten(),
+        )
+        self.head = nn.Linear(512 * prod(-(-side // 32) for side in sides), classes)  # 2 * 2 * 2 * 4 = 32
+
+    def block(self, before: int, after: int, pooled: bool = False) -> nn.Module:
+        pooling = [nn.MaxPool2d(2, ceil_mode=True)] if pooled else []  # images may be smaller than 32 pixels
+        return nn.Sequential(nn.Conv2d(before, after, 3, padding=1), self.normalization(after), nn.ReLU(), *pooling)
+
+    def normalization(self, channels: int) -> nn.Module:
+        return nn.GroupNorm(32, channels)
+
+
+class BatchNormResNet9(ResNet9):
+    """ResNet-9 with BatchNorm in the place of GroupNorm, as the authors of the paper above ran it."""
+
+    def normalization(self, channels: int) -> nn.Module:
+        return nn.BatchNorm2d(channels)
+
+
 def image_shape(shape: Shape, model: str) -> Shape:
     """`shape` if it is that of an image (channels, height, width); raises ConfigError otherwise."""
     if len(shape) != 3:

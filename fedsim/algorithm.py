@@ -150,7 +150,7 @@ class ServerStrategy(ABC, Generic[P, S]):
     # server's own update on public data.
     averages_model: ClassVar[bool] = False
     optimizes: ClassVar[bool] = False  # whether `stepped` moves it, so that `server-optimizer` may replace the step
-    no_finetune: ClassVar[str] = "it has no global model"  # why `finetune` is refused; empty: every downlink is shared
+    no_finetune: ClassVar[str] = "it has no global model"  # why `finetune` is refused; empty: it is not
 
     def __init__(self, params: P, config: RunConfig) -> None:
         self.params, self.config = params, config

@@ -104,6 +104,13 @@ def halves(distances: Matrix, linkage: Linkage = "complete") -> NDArray[np.bool_
     return np.asarray(names != names[0])
 
 
+def cut_into(count: int, distances: Matrix) -> tuple[Clusters, tuple[float, float]]:
+    """So many clusters, and the thresholds that give them: from the last merge before to the first one after."""
+    heights = [0.0, *merges(distances)[:, 2].tolist(), np.inf]
+    low, high = heights[len(distances) - count : len(distances) - count + 2]
+    return cluster(distances, low), (low, high)
+
+
 def _widest_gap(heights: Matrix) -> float:
     """The middle of the widest gap between merge heights that leaves two members per cluster or more on average."""
     first = len(heights) // 2  # as many merges halve the number of clusters

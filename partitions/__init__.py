@@ -24,6 +24,7 @@ PARTITIONS: dict[str, str] = {
     "pathological": "fedsim.partitions.label_skew:PATHOLOGICAL",
     "dirichlet": "fedsim.partitions.label_skew:DIRICHLET",
     "classes": "fedsim.partitions.classes:CLASSES",
+    "labels": "fedsim.partitions.by_label:LABELS",
     "practical": "fedsim.partitions.practical:PRACTICAL",
     "c-niid": "fedsim.partitions.clustered:C_NIID",
     "sc-niid": "fedsim.partitions.clustered:SC_NIID",

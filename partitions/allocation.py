@@ -125,11 +125,22 @@ def _tests_of_classes(pools: Sequence[Indices], held: Counts) -> Indices:
     return tests
 
 
-def with_all_tests(labels: Labels, trains: Sequence[Indices]) -> list[Share]:
-    """Every client is tested on all test samples of every class it holds, so tests overlap between clients."""
+def with_all_tests(labels: Labels, trains: Sequence[Indices], limit: int, rng: np.random.Generator) -> list[Share]:
+    """Every client is tested on the test samples of every class it holds, so tests overlap between clients.
+
+    On all of them, or on `limit` random ones.
+    """
     held = class_counts(labels.train, trains, labels.classes) > 0
     start = len(labels.train)
-    return [Share(train, np.flatnonzero(own[labels.test]) + start) for train, own in zip(trains, held, strict=True)]
+    return [
+        Share(train, at_most(limit, np.flatnonzero(own[labels.test]) + start, rng))
+        for train, own in zip(trains, held, strict=True)
+    ]
+
+
+def at_most(limit: int, samples: Indices, rng: np.random.Generator) -> Indices:
+    """So many random ones of the samples, or all of them if they are no more or the limit is 0."""
+    return rng.choice(samples, limit, replace=False) if 0 < limit < len(samples) else samples
 
 
 def require_samples(samples: int, clients: int) -> None:

@@ -2,7 +2,7 @@
 
 Clients belong to one super cluster each and draw labels only from it. c-niid and c-dir are NIID-Bench's label splits,
 as the text says; `partition.pseudo-clusters=true` is what the authors' code ran for its tables: the sc- routine on
-random clusters of the same sizes. Every client is tested on all test samples of its labels.
+random clusters of the same sizes. Every client is tested on all test samples of its labels, or on `tests` of them.
 """
 
 from collections.abc import Sequence
@@ -21,36 +21,43 @@ from fedsim.partitions.allocation import (
     apportion,
     by_class,
     draw_classes,
+    reduced,
     require_classes,
     with_all_tests,
 )
-from fedsim.partitions.split import Clusters, Labels, Partition, Share
+from fedsim.partitions.split import Clusters, Indices, Labels, Partition, Share
 
 Allocation = Literal["proportional", "official-code"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    size: NonNegativeInt = 0  # training samples per client on average; 0: all there are
+    tests: NonNegativeInt = 0  # test samples per client, of its labels; 0: all of them
+
+
 @dataclass(frozen=True)
-class CNiidParams:
+class CNiidParams(Scale):
     labels: NonNegativeInt = 0  # per client; 0: two, or a fifth of the classes if that is more (the paper's "(2)")
     pseudo_clusters: bool = False
 
 
 @dataclass(frozen=True)
-class ScNiidParams:
+class ScNiidParams(Scale):
     labels: NonNegativeInt = 0  # as above, of the client's super cluster
     clusters: str = "auto"  # auto: table 7, else discovered | discover | spelled out: 0,1,8,9/2,3,4,5,6,7
     allocation: Allocation = "proportional"  # clients per cluster
 
 
 @dataclass(frozen=True)
-class CDirParams:
+class CDirParams(Scale):
     alpha: PositiveFloat = 0.5
     min_size: PositiveInt = 10
     pseudo_clusters: bool = False
 
 
 @dataclass(frozen=True)
-class ScDirParams:
+class ScDirParams(Scale):
     alpha: PositiveFloat = 0.5
     min_size: PositiveInt = 15
     clusters: str = "auto"
@@ -60,35 +67,46 @@ class ScDirParams:
 def c_niid(labels: Labels, clients: int, params: CNiidParams, rng: np.random.Generator) -> list[Share]:
     if params.pseudo_clusters:
         clusters = _shuffled(_super_clusters(labels, "auto"), rng)
-        return _niid(labels, clusters, clients, params.labels, "proportional", rng)
+        return _niid(labels, clusters, clients, params, "proportional", rng)
     require_classes("labels", params.labels, labels.classes)
     classes = np.arange(labels.classes)
     held = draw_classes(classes, clients, params.labels or _default_labels(len(classes)), rng)
-    return with_all_tests(labels, allocate_equally(by_class(labels.train, labels.classes, rng), held))
+    return with_all_tests(labels, allocate_equally(_pools(labels, clients, params, rng), held), params.tests, rng)
 
 
 def sc_niid(labels: Labels, clients: int, params: ScNiidParams, rng: np.random.Generator) -> list[Share]:
     clusters = _super_clusters(labels, params.clusters)
-    return _niid(labels, clusters, clients, params.labels, params.allocation, rng)
+    return _niid(labels, clusters, clients, params, params.allocation, rng)
 
 
 def c_dir(labels: Labels, clients: int, params: CDirParams, rng: np.random.Generator) -> list[Share]:
     clusters: Clusters = (tuple(range(labels.classes)),)
     if params.pseudo_clusters:
         clusters = _shuffled(_super_clusters(labels, "auto"), rng)
-    return _dir(labels, clusters, _members(clusters, clients, "proportional", rng), params.alpha, params.min_size, rng)
+    return _dir(labels, clusters, _members(clusters, clients, "proportional", rng), params, rng)
 
 
 def sc_dir(labels: Labels, clients: int, params: ScDirParams, rng: np.random.Generator) -> list[Share]:
     clusters = _super_clusters(labels, params.clusters)
     members = _members(clusters, clients, params.allocation, rng)
-    return _dir(labels, clusters, members, params.alpha, params.min_size, rng)
+    return _dir(labels, clusters, members, params, rng)
+
+
+def _pools(labels: Labels, clients: int, scale: Scale, rng: np.random.Generator) -> list[Indices]:
+    """The training samples of each class that are given out."""
+    return reduced(by_class(labels.train, labels.classes, rng), clients, scale.size)
 
 
 def _niid(
-    labels: Labels, clusters: Clusters, clients: int, each: int, allocation: Allocation, rng: np.random.Generator
+    labels: Labels,
+    clusters: Clusters,
+    clients: int,
+    params: CNiidParams | ScNiidParams,
+    allocation: Allocation,
+    rng: np.random.Generator,
 ) -> list[Share]:
     """A few labels of its cluster for each client, each label's samples in equal parts to its holders."""
+    each = params.labels
     smallest = min(map(len, clusters))
     if each > smallest:
         raise ConfigError(
@@ -107,7 +125,7 @@ def _niid(
         for cluster, n, number in zip(clusters, members.tolist(), wanted, strict=True)
     ]
     held = [own for group in drawn for own in group]
-    return with_all_tests(labels, allocate_equally(by_class(labels.train, labels.classes, rng), held))
+    return with_all_tests(labels, allocate_equally(_pools(labels, clients, params, rng), held), params.tests, rng)
 
 
 def _clients_needed(clusters: Clusters, wanted: Sequence[int], allocation: Allocation) -> int:
@@ -123,15 +141,15 @@ def _clients_needed(clusters: Clusters, wanted: Sequence[int], allocation: Alloc
 
 
 def _dir(
-    labels: Labels, clusters: Clusters, members: Counts, alpha: float, min_size: int, rng: np.random.Generator
+    labels: Labels, clusters: Clusters, members: Counts, params: CDirParams | ScDirParams, rng: np.random.Generator
 ) -> list[Share]:
     """Dirichlet proportions of the cluster's classes among the cluster's clients."""
-    pools = by_class(labels.train, labels.classes, rng)
+    pools = _pools(labels, int(members.sum()), params, rng)
     own = [[pools[label] for label in cluster] for cluster in clusters]
     groups = [(np.array([len(p) for p in part]), n) for part, n in zip(own, members.tolist(), strict=True)]
-    counts = dirichlet.counts(groups, alpha, min_size, rng)
+    counts = dirichlet.counts(groups, params.alpha, params.min_size, rng)
     trains = [train for part, drawn in zip(own, counts, strict=True) for train in allocate(part, drawn)]
-    return with_all_tests(labels, trains)
+    return with_all_tests(labels, trains, params.tests, rng)
 
 
 def _default_labels(classes: int) -> int:

@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from fedsim.config import PositiveInt
+from fedsim.config import NonNegativeInt, PositiveInt
 from fedsim.errors import ConfigError
-from fedsim.partitions.allocation import allocate, apportion, by_class, require_samples
+from fedsim.partitions.allocation import allocate, apportion, at_most, by_class, require_samples
 from fedsim.partitions.catalogue import MIX4 as MIX4_DATASET
 from fedsim.partitions.iid import IidParams, iid
 from fedsim.partitions.split import Indices, Labels, Partition, Share
@@ -21,6 +21,7 @@ MIX4_CLIENTS = np.array([14.0, 32.0, 26.0, 28.0])
 @dataclass(frozen=True)
 class Mix4Params:
     size: PositiveInt = 500  # training samples of a client
+    tests: NonNegativeInt = 0  # test samples of a client; 0: the whole test part of its dataset
 
 
 def mix4(labels: Labels, clients: int, params: Mix4Params, rng: np.random.Generator) -> list[Share]:
@@ -36,7 +37,8 @@ def mix4(labels: Labels, clients: int, params: Mix4Params, rng: np.random.Genera
     shares = []
     for number, group in enumerate(members.tolist()):
         train, test = _of_source(labels, number)
-        shares += [Share(own, test) for own in _samples(labels, number, train, group, params.size, rng)]
+        trains = _samples(labels, number, train, group, params.size, rng)
+        shares += [Share(own, at_most(params.tests, test, rng)) for own in trains]
     return shares
 
 

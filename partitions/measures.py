@@ -15,6 +15,7 @@ from fedsim.angles import (
     Mode,
     Samples,
     cluster,
+    cut_into,
     flat,
     merges,
     order_by_cluster,
@@ -25,15 +26,17 @@ from fedsim.angles import (
 
 __all__ = [
     "Linkage",
+    "Matrix",
     "Mode",
     "Pooled",
     "cluster",
+    "cut_into",
     "flat",
     "label_entropy",
-    "linear_cka",
     "merges",
     "order_by_cluster",
     "proximity",
+    "representation_cka",
     "signature",
     "signatures",
 ]
@@ -72,19 +75,24 @@ class Pooled:
         centered = ((values := flat(x)) - values.mean(axis=1, keepdims=True) for x in self._clients)
         subset = self._subset - self._subset.mean(axis=1, keepdims=True)
         [axes] = signatures([subset], min(DIRECTIONS, *subset.shape))
-        projected = [x @ axes for x in centered]
-        grams = np.stack([x.T @ x for x in projected]).reshape(len(projected), -1)
-        norms = np.linalg.norm(grams, axis=1, keepdims=True)
-        grams /= np.where(norms > 0, norms, 1)
-        cosines = np.clip(grams @ grams.T, 0, 1)
-        np.fill_diagonal(cosines, 1)
-        return np.asarray(cosines)
+        projected = (x @ axes for x in centered)
+        return _cosines([x.T @ x for x in projected])
 
 
-def linear_cka(a: Samples, b: Samples) -> float:
-    """Linear CKA over examples: two representations (N x features) of the same N inputs."""
-    x, y = (flat(z) - flat(z).mean(axis=0) for z in (a, b))
-    return float(np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)))
+def representation_cka(representations: Sequence[Samples]) -> Matrix:
+    """Linear CKA over examples, between every two representations (N x features) of the same N inputs."""
+    centered = (values - values.mean(axis=0) for values in map(flat, representations))
+    return _cosines([x @ x.T for x in centered])
+
+
+def _cosines(matrices: Sequence[Matrix]) -> Matrix:
+    """Between every two Gram matrices, whose cosines are never negative."""
+    rows = np.stack(matrices).reshape(len(matrices), -1)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= np.where(norms > 0, norms, 1)
+    cosines = np.clip(rows @ rows.T, 0, 1)
+    np.fill_diagonal(cosines, 1)
+    return np.asarray(cosines)
 
 
 def label_entropy(counts: NDArray[np.int64]) -> Matrix:

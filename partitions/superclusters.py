@@ -57,11 +57,11 @@ def class_angles(dataset: "Dataset", p: int = 3) -> NDArray[np.float64]:
     """The angle (Eq. 2, degrees) between every two classes of the training part."""
     from fedsim.partitions import measures
 
-    samples = (dataset.samples(own, normalized=False) for own in _samples_by_class(dataset))
+    samples = (dataset.samples(own, normalized=False) for own in samples_by_class(dataset))
     return measures.proximity(measures.signatures(samples, p))
 
 
-def _samples_by_class(dataset: "Dataset") -> list[Indices]:
+def samples_by_class(dataset: "Dataset") -> list[Indices]:
     """At most SAMPLES training samples of each class; raises ConfigError if a class has none."""
     found = [np.flatnonzero(dataset.labels.train == label)[:SAMPLES] for label in range(dataset.classes)]
     empty = [label for label, own in enumerate(found) if len(own) == 0]

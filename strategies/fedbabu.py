@@ -31,8 +31,6 @@ from fedsim.weights import Weights
 class FedBabu(SharedPart):
     """(1); the head is known to everyone and never sent."""
 
-    no_finetune = ""
-
     def private(self) -> Sequence[str]:
         return ["head"]
 

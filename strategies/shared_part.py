@@ -23,7 +23,6 @@ class SharedPart(FedAvg):
     """A subclass names the parts (see `Layout.part`) that stay with the clients."""
 
     averages_model = False
-    no_finetune = "a part of each model stays with its client, so it has no global model"
 
     @abstractmethod
     def private(self) -> Sequence[str]:

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from fedsim.partitions.datasets import Dataset
 
 SPLIT = "split"
+PRINTED = 20  # the angles between more classes are drawn only
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "data",
         help="fetch or prepare a dataset, or split one into a file per client",
-        usage=f"fedsim data NAME [--root DIR]\n       fedsim data {SPLIT} [FILE.toml] [--set K=V] --out DIR",
+        usage="fedsim data NAME [--root DIR] [--angles [--plot P.png]]\n"
+        f"       fedsim data {SPLIT} [FILE.toml] [--set K=V] --out DIR",
     )
     parser.add_argument(
         "name",
@@ -30,6 +32,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "what each client of a configuration holds as one npz file",
     )
     parser.add_argument("--root", default="", metavar="DIR", help="where NAME.npz lies (default: $FEDSIM_DATA)")
+    parser.add_argument(
+        "--angles", action="store_true", help="the angles between its classes, or between the datasets it is made of"
+    )
+    parser.add_argument("--plot", type=Path, metavar="P.png", help="--angles: draw the samples and the angles")
     add_config(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"`{SPLIT}`: a new folder for the files")
     parser.set_defaults(handler=run)
@@ -39,7 +45,11 @@ def run(args: argparse.Namespace) -> int:
     if args.name == SPLIT:
         return _split(args)
     if args.file or args.set or args.out:
-        raise ConfigError(f"FILE.toml, --set and --out belong to `fedsim data {SPLIT}`; a dataset takes --root alone")
+        raise ConfigError(f"FILE.toml, --set and --out belong to `fedsim data {SPLIT}`; a dataset takes --root")
+    if args.plot and not args.angles:
+        raise ConfigError("--plot draws the angles of a dataset: give --angles, too")
+    if args.plot and not args.plot.parent.is_dir():
+        raise ConfigError(f"cannot draw {args.plot}: there is no folder {args.plot.parent}")
     from fedsim.partitions.datasets import load
 
     with _bar(f"preparing {args.name}") as progress:
@@ -49,7 +59,25 @@ def run(args: argparse.Namespace) -> int:
     trains = len(dataset.labels.train)
     targets = f"{dataset.classes} classes" if dataset.classes else f"real-valued targets ({dataset.objective})"
     print(f"{args.name}: {trains} training and {samples - trains} test samples, {targets}, {_shape(dataset)}")
+    if args.angles:
+        _angles(dataset, args.plot)
     return 0
+
+
+def _angles(dataset: "Dataset", plot: Path | None) -> None:
+    from fedsim.partitions.angles import angles, embedded
+    from fedsim.report.angles import angle_figure, angle_table, cluster_lines
+    from fedsim.report.tables import show
+
+    if not (dataset.has_class_labels or len(dataset.parts) > 1):
+        raise ConfigError(f"{dataset.name} has no classes, between which there could be angles")
+    found = angles(dataset)
+    if found.of == "datasets" or len(found.names) <= PRINTED:
+        show(angle_table(found))
+    for line in cluster_lines(found):
+        print(line)
+    if plot:
+        angle_figure(found, *embedded(dataset, found)).savefig(plot, dpi=130)
 
 
 def _shape(dataset: "Dataset") -> str:

@@ -74,7 +74,7 @@ def _manifest(
     def planned(name: str, config: "RunConfig") -> PlannedRun:
         numbers = sweep.published.numbers_for(sweep.titles[name], config)
         title, baseline = sweep.titles[name], sweep.baselines.get(name, "")
-        return PlannedRun(asked(config), title, numbers, source if numbers else "", baseline)
+        return PlannedRun(asked(config), title, numbers, source if numbers else "", baseline, sweep.reported)
 
     runs = {name: planned(name, config) for name, config in configs.items()}
     return SweepManifest(sweep.name, sweep.about, runs, list(searches), sweep.heatmap)

@@ -105,6 +105,8 @@ def _load(folder: Path, allow_unfinished: bool) -> RunResult:
     """The run in this folder. Raises ConfigError if it is none, has no evaluated round, or is not finished."""
     try:
         run = RunResult.load(folder)
+        if run.planned.clients:
+            run = run.only(run.planned.clients)
         status, steps, rounds = run.manifest["status"], len(run.steps), run.config["rounds"]
         empty = not (steps and len(run.series("personal").rounds) and run.jobs and run.costs)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -98,8 +98,8 @@ def distance_table(results: Sequence[Heterogeneity]) -> Table:
     return table
 
 
-def heterogeneity_figure(found: Heterogeneity) -> Figure:
-    """Labels per client (if there are classes), sizes, and the proximity matrix."""
+def heterogeneity_figure(found: Heterogeneity, measure: str = "eq2") -> Figure:
+    """Labels per client (if there are classes), sizes, and the distance matrix."""
     figure = Figure(figsize=(13, 6), layout="constrained")
     figure.suptitle(found.name)
     grid = figure.add_gridspec(2, 2, width_ratios=(7, 6), height_ratios=(2, 1))
@@ -109,19 +109,54 @@ def heterogeneity_figure(found: Heterogeneity) -> Figure:
         _draw_sizes(figure.add_subplot(grid[1, 0], sharex=labels), found)
     else:
         _draw_sizes(figure.add_subplot(grid[:, 0]), found)
-    _draw_proximity(figure.add_subplot(grid[:, 1]), found, _top([found]))
+    _draw_distances(figure.add_subplot(grid[:, 1]), found, measure, _top([found], measure))
     return figure
 
 
-def comparison_figure(results: Sequence[Heterogeneity]) -> Figure:
-    """The proximity matrices of several splits on one color scale."""
+def comparison_figure(results: Sequence[Heterogeneity], measure: str = "eq2") -> Figure:
+    """The distance matrices of several splits on one color scale."""
     figure = Figure(figsize=(4.6 * len(results) + 1, 5.2), layout="constrained")
-    figure.suptitle(f"angle between clients' data, Eq. 2: {results[0].dataset}, {len(results[0].tests)} clients")
+    clients = len(results[0].tests)
+    figure.suptitle(f"distance between clients' data, {DISTANCES[measure]}: {results[0].dataset}, {clients} clients")
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for axes, found in zip(panels, results, strict=True):
-        _draw_proximity(axes, found, _top(results), bar=found is results[-1])
-        axes.set_title(f"{found.partition}\nmean {found.mean_distance('eq2'):.2f} degrees")
+        _draw_distances(axes, found, measure, _top(results, measure), bar=found is results[-1])
+        axes.set_title(f"{found.partition}\nmean {found.mean_distance(measure):#.3g}")
     return figure
+
+
+LayerSimilarity = Mapping[str, Matrix]  # name of a layer -> clients x clients
+
+
+def layer_table(found: Mapping[str, LayerSimilarity]) -> Table:
+    """The mean CKA between two clients' models: one line per split, one column per layer."""
+    layers = list(next(iter(found.values())))
+    table = Table("partition", *layers, title="mean CKA between two clients' models, by layer")
+    for partition, matrices in found.items():
+        table.add_row(partition, *(f"{_mean_of_pairs(matrices[layer]):.3f}" for layer in layers))
+    return table
+
+
+def layer_figure(found: Mapping[str, LayerSimilarity], name: str) -> Figure:
+    """CKA between the clients' models: a row per split, a column per layer."""
+    layers = list(next(iter(found.values())))
+    figure = Figure(figsize=(2.5 * len(layers) + 1.2, 2.7 * len(found) + 0.6), layout="constrained")
+    figure.suptitle(f"CKA between clients' models: {name}")
+    panels = figure.subplots(len(found), len(layers), squeeze=False)
+    for row, (partition, matrices) in zip(panels, found.items(), strict=True):
+        for axes, layer in zip(row, layers, strict=True):
+            image = axes.imshow(matrices[layer], cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+            axes.set_title(f"{layer}, mean {_mean_of_pairs(matrices[layer]):.2f}", fontsize=9)
+            axes.set(xticks=[], yticks=[])
+        row[0].set_ylabel(partition)
+    figure.colorbar(image, ax=panels, label="CKA")
+    return figure
+
+
+def _mean_of_pairs(matrix: Matrix) -> float:
+    """Over all pairs of different clients."""
+    n = len(matrix)
+    return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1))) if n > 1 else float("nan")
 
 
 def _draw_labels(axes: Axes, found: Heterogeneity) -> None:
@@ -144,24 +179,24 @@ def _draw_sizes(axes: Axes, found: Heterogeneity) -> None:
     axes.legend(loc="upper right", ncols=2, frameon=False)
 
 
-def _draw_proximity(axes: Axes, found: Heterogeneity, top: float, bar: bool = True) -> None:
+def _draw_distances(axes: Axes, found: Heterogeneity, measure: str, top: float, bar: bool = True) -> None:
     order = np.array(found.order)
-    matrix = found.distances["eq2"][np.ix_(order, order)]
+    matrix = found.distances[measure][np.ix_(order, order)]
     image = axes.imshow(matrix, cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
-    axes.set(title="angle between clients' data, Eq. 2", xlabel="clients, ordered by cluster", ylabel="")
+    axes.set(title="distance between clients' data", xlabel="clients, ordered by cluster", ylabel="")
     if len(order) <= SHOWN:
         axes.set_xticks(range(len(order)), [str(client) for client in order])
         axes.set_yticks(range(len(order)), [str(client) for client in order])
     else:
         axes.set(xticks=[], yticks=[])
     if bar:
-        _bar(axes, image, "degrees")
+        _bar(axes, image, DISTANCES[measure])
 
 
 def _bar(axes: Axes, image: Any, label: str) -> None:
     axes.figure.colorbar(image, ax=axes, label=label)
 
 
-def _top(results: Sequence[Heterogeneity]) -> float:
+def _top(results: Sequence[Heterogeneity], measure: str) -> float:
     """The common end of the color scale, above 0 even if all clients hold the same data."""
-    return max(1e-9, *(float(found.distances["eq2"].max()) for found in results))
+    return max(1e-9, *(float(found.distances[measure].max()) for found in results))

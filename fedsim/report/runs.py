@@ -1,6 +1,6 @@
 """A finished or running run, read back from its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -95,6 +95,15 @@ class RunResult:
     @classmethod
     def load(cls, folder: Path) -> "RunResult":
         return cls(folder, read_manifest(folder), read_events(folder))
+
+    def only(self, clients: Collection[int]) -> "RunResult":
+        """The same run as if it had no other clients."""
+
+        def kept(tree: dict[str, Any]) -> dict[str, Any]:
+            lists = {key: tree[key] for key in ("clients", "wasted", "in_flight") if key in tree}
+            return tree | {key: [row for row in rows if row["id"] in clients] for key, rows in lists.items()}
+
+        return RunResult(self.folder, kept(self.manifest), [kept(event) for event in self.events])
 
     @property
     def config(self) -> dict[str, Any]:

@@ -16,13 +16,14 @@ SWEEP_MANIFEST = "sweep.json"
 class PlannedRun:
     """A run that the sweep asks for. `title` is the name of its cell in the sweep file, if it has one; `published`
     are the numbers of a paper by kind of model, or its rounds to the target; `baseline` is the folder of the run that its
-    speed-up is against."""
+    speed-up is against; `clients` are those that reports are about (empty: all)."""
 
     config: dict[str, Any]
     title: str = ""
     published: dict[str, PublishedNumber] = field(default_factory=dict)
     source: str = ""
     baseline: str = ""
+    clients: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

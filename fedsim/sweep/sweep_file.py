@@ -19,6 +19,8 @@
     pace = "synchronous"
     [search]                       # first choose further keys on validation data: see fedsim.sweep.search
     [published]                    # numbers of a paper, for reports: see fedsim.sweep.published
+    [report]
+    clients = [0]                  # the clients that reports are about (default: all)
 
 A preset is a sweep file that ships with the package and is found by its name.
 """
@@ -37,7 +39,7 @@ from fedsim.sweep.published import Published, read_published
 from fedsim.sweep.search import Search, read_search
 
 TEXTS = ("about", "scale", "takes", "include", "baseline", "heatmap")
-PARTS = (*TEXTS, "base", "grid", "with", "cell", "search", "published")
+PARTS = (*TEXTS, "base", "grid", "with", "cell", "search", "published", "report")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Sweep:
     heatmap: tuple[str, ...]  # the keys of its rows and columns; empty: none
     search: Search | None
     published: Published
+    reported: tuple[int, ...] = ()  # the clients that reports are about; empty: all
 
 
 def preset_texts() -> dict[str, str]:
@@ -99,6 +102,7 @@ def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
         heatmap=_heatmap(tree.get("heatmap", []), source),
         search=read_search(tree.get("search", {}), source),
         published=read_published(tree.get("published", {}), known, source),
+        reported=_reported(tree.get("report", {}), runs.values(), source),
     )
 
 
@@ -116,6 +120,16 @@ def _heatmap(keys: Any, source: str) -> tuple[str, ...]:
     if not isinstance(keys, list) or len(keys) not in (0, 2):
         raise ConfigError(f"{source}: heatmap needs the keys of its rows and columns, such as ['attack', 'aggregator']")
     return tuple(map(str, keys))
+
+
+def _reported(tree: Mapping[str, Any], runs: Iterable[RunConfig], source: str) -> tuple[int, ...]:
+    """The clients that reports are about. Raises ConfigError unless all runs have them."""
+    if strange := sorted(set(tree) - {"clients"}):
+        unknown(f"part of [report] in {source}", strange[0], ["clients"])
+    chosen, fewest = tree.get("clients", []), min(config.clients for config in runs)
+    if not isinstance(chosen, list) or any(client not in range(fewest) for client in chosen):
+        raise ConfigError(f"{source}: [report] clients={chosen} must list clients from 0 to {fewest - 1}")
+    return tuple(chosen)
 
 
 def _points(grid: Mapping[str, Any], source: str) -> list[dict[str, Scalar]]:

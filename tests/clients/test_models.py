@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fedsim import registry
-from fedsim.clients.models import CNN, MLP, MLR, VGG11, FedAvgCNN, LeNet5
+from fedsim.clients.models import CNN, MLP, MLR, VGG11, BatchNormResNet9, FedAvgCNN, LeNet5, ResNet9
 from fedsim.clients.task import layout_of
 from fedsim.errors import ConfigError
 
@@ -41,6 +41,32 @@ def test_lenet5_has_the_tensors_of_its_paper(shape: tuple[int, int, int], flat: 
 def test_lenet5_refuses_small_images(shape: tuple[int, int, int]) -> None:
     with pytest.raises(ConfigError, match=f"at least 16 x 16 pixels, not {shape[1]} x {shape[2]}"):
         LeNet5(shape, 10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "features"), [((3, 32, 32), 512), ((3, 96, 96), 4608), ((1, 28, 28), 512), ((1, 8, 8), 512)]
+)
+def test_resnet9_has_the_blocks_of_its_table(shape: tuple[int, int, int], features: int) -> None:
+    """Table 11; at 96 pixels the head is as wide as in the authors' code."""
+    blocks = [(shape[0], 64), (64, 128), (128, 128), (128, 128), (128, 256), (256, 512), (512, 512), (512, 512)]
+    convolutions = sum(9 * before * after + 3 * after for before, after in blocks)  # with bias, scale and shift
+    net = ResNet9(shape, 10)
+    assert count(net) == convolutions + features * 10 + 10
+    assert layout_of(net).features == features
+    assert net(torch.zeros(1, *shape)).shape == (1, 10)
+
+
+def test_resnet9_adds_the_second_block_to_the_third() -> None:
+    net = ResNet9((3, 8, 8), 2).eval()
+    second = torch.rand(1, 128, 4, 4)
+    inside = net.base[2][1](net.base[2][0](second))
+    assert torch.equal(net.base[2](second), second + inside)
+
+
+def test_resnet9_normalizes_groups_of_channels_or_batches() -> None:
+    assert layout_of(ResNet9((1, 8, 8), 2)).buffer_size == 0
+    means_and_variances = 2 * (64 + 3 * 128 + 256 + 3 * 512)
+    assert layout_of(BatchNormResNet9((1, 8, 8), 2)).buffer_size == means_and_variances
 
 
 def test_stages_are_the_top_level_children() -> None:

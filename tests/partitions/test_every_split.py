@@ -14,7 +14,7 @@ from tests.partitions.known import disjoint, held, labels, side_by_side, split
 
 PARTITIONS = [name for name in ALL if name != "own"]  # which splits nothing
 COMPLETE = ("iid", "quantity", "shards", "pathological", "dirichlet", "c-niid", "sc-niid", "c-dir", "sc-dir", "by-user")
-OVERLAPPING_TESTS = ("c-niid", "sc-niid", "c-dir", "sc-dir", "mix4")
+OVERLAPPING_TESTS = ("c-niid", "sc-niid", "c-dir", "sc-dir", "mix4", "labels")
 SMALL = {"dirichlet": {"min_size": 2}, "c-dir": {"min_size": 2}, "sc-dir": {"min_size": 2}, "quantity": {"min_size": 3}}
 
 
@@ -72,6 +72,7 @@ DRAWN = {
     "pathological": "fc45414e9a24",
     "dirichlet": "22495a6b7faa",
     "classes": "7b060913c32e",
+    "labels": "dfcef4046849",
     "practical": "f82c8ddfc3ff",
     "c-niid": "5ba834d48f94",
     "sc-niid": "4306de6b8b03",

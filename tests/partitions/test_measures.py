@@ -106,6 +106,19 @@ def test_the_window_of_thresholds(linkage: Linkage, low: float, high: float) -> 
         assert measures.cluster(CIFAR10, threshold, linkage) != (VEHICLES, ANIMALS)
 
 
+@pytest.mark.parametrize(
+    ("count", "clusters", "low", "high"),
+    [(2, (VEHICLES, ANIMALS), 7.54, 11.50), (1, (tuple(range(10)),), 11.50, np.inf), (9, None, 3.34, 3.61)],
+)
+def test_a_number_of_clusters_and_the_thresholds_that_give_them(
+    count: int, clusters: Clusters | None, low: float, high: float
+) -> None:
+    found, window = measures.cut_into(count, CIFAR10)
+    assert len(found) == count
+    assert clusters in (None, found)
+    assert window == pytest.approx((low, high), abs=0.01)
+
+
 def test_the_order_keeps_clusters_together() -> None:
     places = [measures.order_by_cluster(CIFAR10).index(label) for label in VEHICLES]
     assert max(places) - min(places) == 3
@@ -139,9 +152,9 @@ def test_cka_between_clients_of_different_sizes() -> None:
 def test_cka_between_representations() -> None:
     x = np.random.default_rng(4).normal(size=(30, 5))
     turn = np.linalg.qr(np.random.default_rng(5).normal(size=(5, 5)))[0]
-    assert measures.linear_cka(x, 2 * x @ turn + 7) == pytest.approx(1)
+    assert measures.representation_cka([x, 2 * x @ turn + 7])[0, 1] == pytest.approx(1)
     centered = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
-    assert measures.linear_cka(centered[:, :1], centered[:, 1:]) == pytest.approx(0)
+    assert measures.representation_cka([centered[:, :1], centered[:, 1:]])[0, 1] == pytest.approx(0)
 
 
 def test_label_entropy_in_bits() -> None:

@@ -129,6 +129,39 @@ def test_a_fifth_of_the_classes_where_there_are_many() -> None:
     assert {len(held(data, s)) for s in split("c-niid", data, 20)} == {20}
 
 
+@pytest.mark.parametrize("name", ["c-niid", "sc-niid", "c-dir", "sc-dir"])
+def test_a_smaller_copy_of_a_split(name: str) -> None:
+    """Fewer training samples in every class's proportion, and a random part of the test samples of each client."""
+    data = labels(per_class=200, tests=20)
+    shares = split(name, data, 20, size=50, tests=13)
+    assert np.bincount(np.concatenate([data.train[s.train] for s in shares])).tolist() == [100] * 10
+    assert {len(s.test) for s in shares} == {13}
+    whole = split(name, data, 20, size=50)
+    for some, own in zip(shares, whole, strict=True):
+        assert np.array_equal(some.train, own.train)
+        assert set(some.test.tolist()) < set(own.test.tolist())
+
+
+def test_labels_chosen_by_hand() -> None:
+    """Table 5's pairs: 500 samples each, and the first client's samples do not depend on its partner."""
+    data = labels(per_class=600, tests=20)
+    first, second = split("labels", data, 2, labels="8,9/9,0", size=500)
+    assert [held(data, s) for s in (first, second)] == [{8, 9}, {9, 0}]
+    assert np.bincount(data.train[first.train])[[8, 9]].tolist() == [250, 250]
+    assert disjoint([first.train, second.train])
+    assert [len(s.test) for s in (first, second)] == [40, 40]
+    for partner in ("8,9", "3,5"):
+        assert np.array_equal(split("labels", data, 2, labels=f"8,9/{partner}", size=500)[0].train, first.train)
+    assert np.array_equal(split("labels", data, 1, labels="8,9", size=500)[0].train, first.train)
+
+
+def test_labels_chosen_by_hand_are_given_out_whole_and_repeat() -> None:
+    data = labels(per_class=60)
+    shares = split("labels", data, 4, labels="0,1/2")
+    assert [held(data, s) for s in shares] == [{0, 1}, {2}, {0, 1}, {2}]
+    assert [len(s.train) for s in shares] == [60, 30, 60, 30]
+
+
 def test_mix4() -> None:
     """14 + 32 + 26 + 28 clients of 500 samples, labels in the dataset's own decade, tested on the whole dataset."""
     data = side_by_side((7291, 50_000, 15_000, 60_000), (2007, 10_000, 4000, 10_000), MIX4.parts)
@@ -139,6 +172,16 @@ def test_mix4() -> None:
     assert decades == [{0}] * 14 + [{1}] * 32 + [{2}] * 26 + [{3}] * 28
     assert [len(shares[i].test) for i in (0, 14, 46, 72)] == [2007, 10_000, 4000, 10_000]
     assert set(np.bincount(data.pooled[shares[14].train])[10:].tolist()) == {50}
+
+
+def test_mix4_with_fewer_tests() -> None:
+    data = side_by_side((300, 600, 500, 500), (30, 40, 50, 60), MIX4.parts)
+    shares = split("mix4", data, 8, size=20, tests=7)
+    assert {len(s.test) for s in shares} == {7}
+    assert all(
+        {label // 10 for label in data.pooled[s.test].tolist()} == {label // 10 for label in held(data, s)}
+        for s in shares
+    )
 
 
 def test_mix4_draws_at_random_where_a_class_is_too_small_to_be_equal() -> None:

@@ -9,6 +9,7 @@ import pytest
 from fedsim import config as configs
 from fedsim.errors import ConfigError
 from fedsim.partitions import datasets, measures, superclusters
+from fedsim.partitions.angles import angles
 from fedsim.partitions.client_data import client_data, shares
 from fedsim.partitions.summary import summarize
 
@@ -68,14 +69,20 @@ def test_mix4() -> None:
 
 @needs("usps", "cifar10", "svhn", "fmnist")
 def test_dataset_angles() -> None:
-    """Table 1's picture: photos stand close to house numbers, far from scanned digits."""
-    mix = datasets.load("mix4")
-    own = [np.flatnonzero(mix.labels.source == number)[:5000] for number in range(4)]
-    angles = measures.proximity([measures.signature(mix.samples(part, normalized=False), 2) for part in own])
-    usps, cifar10, svhn, fmnist = range(4)
-    published = {(cifar10, fmnist): 45.79, (cifar10, usps): 66.26, (fmnist, usps): 43.36, (cifar10, svhn): 6.13}
-    for pair, degrees in published.items():
-        assert angles[pair] == pytest.approx(degrees, abs=2)
+    """Table 1, all six pairs."""
+    found = angles(datasets.load("mix4"))
+    assert found.names == ("usps", "cifar10", "svhn", "fmnist")
+    assert len(found.published) == 6
+    for pair, degrees in found.published.items():
+        assert found.eq2[pair] == pytest.approx(degrees, abs=1.5)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in superclusters.TABLE])
+def test_super_clusters(name: str) -> None:
+    """Table 7 from the data; Fashion-MNIST's from the authors' code."""
+    found = angles(datasets.load(name))
+    groups, _ = found.as_many
+    assert {*groups} == {tuple(sorted(group)) for group in found.known}
 
 
 @needs("emnist-byclass")

@@ -1,17 +1,21 @@
 """Published numbers: found by the configuration of a run, and shown in every format of the report."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedsim.config import RunConfig
+from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError
-from fedsim.report.collection import RunCollection
+from fedsim.report.collection import RunCollection, collect_runs
 from fedsim.report.export import FORMATS
 from fedsim.report.page import content
 from fedsim.report.result_tables import cost_table, result_table
 from fedsim.report.runs import RunResult
 from fedsim.report.settings import group_by_setting
+from fedsim.results.record import asked, read_summary
 from fedsim.sweep.manifest import PlannedRun, SweepManifest, read_sweep_manifest
 from fedsim.sweep.sweep_file import Sweep, read_sweep
 from tests.report.test_metrics import write_run
@@ -176,3 +180,25 @@ def test_a_foreign_file_of_that_name_is_no_plan(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text('{"runs": 3}')
     assert read_sweep_manifest(tmp_path) == SweepManifest()
     assert read_sweep_manifest(tmp_path / "nowhere") == SweepManifest()
+
+
+def test_a_report_can_be_about_some_of_the_clients(small: Callable[..., RunConfig], tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "a"
+    config = small(f"out={folder}")
+    launch(config, "inline")
+    SweepManifest("s", "", {"a": PlannedRun(asked(config), clients=(2,))}, []).write(folder.parent)
+    [run] = collect_runs([folder.parent]).runs
+    whole = read_summary(folder)["accuracy"]["personal"]["per_client"]
+    assert run.clients == [2]
+    assert run.series("personal").mean[-1] == pytest.approx(whole[2])
+    assert {job.client for job in run.jobs} == {2}
+
+
+def test_clients_of_a_report_exist(tmp_path: Path) -> None:
+    runs = "[base]\nclients = 3\n[grid]\nseed = [0]\n"
+    assert read(tmp_path, runs + "[report]\nclients = [0, 2]\n").reported == (0, 2)
+    assert read(tmp_path, runs).reported == ()
+    with pytest.raises(ConfigError, match=r"clients=\[3\] must list clients from 0 to 2"):
+        read(tmp_path, runs + "[report]\nclients = [3]\n")
+    with pytest.raises(ConfigError, match=r"unknown part of .report. in .* 'client'"):
+        read(tmp_path, runs + "[report]\nclient = [0]\n")
