@@ -39,8 +39,9 @@ OWN = "own"  # the partition of silos that each bring their own data
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
     """Who this node is and what it holds. Errors of its data are raised here, under the client's name."""
-    client, config = _client_id(context), _config(context)
+    client = _client_id(context)
     try:
+        config = _config(context)
         data = data_of(config, client)
     except (FedsimError, OSError) as error:
         raise ConfigError(f"client {client}: {error}") from error
