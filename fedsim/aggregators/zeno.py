@@ -10,8 +10,9 @@ synchronous version (Zeno+) of the Sageflow paper. The changes of BatchNorm stat
 same way. Scales of an algorithm (the discount of a stale update) multiply u_k.
 
 Deviations: the paper compares gradients, and steps along them by lr. Clients send updates of many steps here, so v is one as
-well: lengths agree, and (1) takes away what a client boosted. The authors' code subtracts rho times the square of the length
-before (1); (2) takes that after it, as the paper does.
+well: lengths agree, and (1) takes away what a client boosted. The authors make v anew after every 10 results; a round has
+more, so `every` is 1 here: over several rounds the updates that agree with an old v lead nowhere. The authors' code
+subtracts rho times the square of the length before (1); (2) takes that after it, as the paper does.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ class ZenoParams:
     rho: NonNegativeFloat = 0.001
     lr: PositiveFloat = 0.1
     eps: NonNegativeFloat = 0.0
-    every: PositiveInt = 10  # server steps between two updates of the server's own
+    every: PositiveInt = 1  # server steps between two updates of the server's own
 
 
 class Zeno(PublicAggregator):

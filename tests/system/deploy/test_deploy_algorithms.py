@@ -37,7 +37,15 @@ def test_spfl_agrees_with_the_inline_engine(deployment: Deployment, tmp_path: Pa
         ("algorithm=fedcp", "model=mlp"),  # a further network
         ("algorithm=kt-pfl", "model=mlr,mlp", "public=60"),  # models of two architectures, public data
         ("algorithm=fedgen", "model=mlp"),  # training on the server
-        ("algorithm=sageflow", "public=60", "attack=backdoor", "attack.clients=1", "aggregator=zeno"),  # attack, judges
+        # an attack, results that are judged on the server, its own update
+        (
+            "algorithm=sageflow",
+            "public=60",
+            "attack=backdoor",
+            "attack.clients=1",
+            "aggregator=zeno",
+            "pace=synchronous",
+        ),
     ],
     ids=lambda settings: settings[0].removeprefix("algorithm="),
 )
