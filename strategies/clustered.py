@@ -42,7 +42,7 @@ class Clustered(ServerStrategy[P, C]):
     """A subclass says which clients are in a cluster."""
 
     averages = optimizes = True
-    no_finetune = "each cluster has a model of its own, so it has no global model"
+    no_finetune = ""
 
     @cached_property
     def fedavg(self) -> FedAvg:

@@ -42,3 +42,15 @@ def test_the_tables_of_fedamp_serve_its_four_datasets(split: str, data: list[str
         cells = read_sweep(preset, data).cells.values()
         assert {(c.algorithm, c.seed) for c in cells} == {(name, seed) for name in METHODS for seed in (0, 1, 2)}
         assert {(f"dataset={c.dataset}", c.partition) for c in cells} == {(data[0], split)}
+
+
+def test_table_4_of_rethinking_heterogeneity_has_eight_methods_four_splits_and_three_seeds() -> None:
+    for preset in ("hetero-table4", "hetero-table4-small"):
+        found = read_sweep(preset)
+        assert len(set(found.titles.values())) == 8
+        cells = {(found.titles[name], c.partition, c.seed) for name, c in found.cells.items()}
+        assert len(cells) == len(found.cells) == 8 * 4 * 3
+        assert {c.clients for c in found.cells.values()} == {100}
+        assert all(found.published.numbers_for(found.titles[name], c) for name, c in found.cells.items())
+        # clients that train alone take part as often as the others do on average
+        assert len({round(c.rounds * c.participation) for c in found.cells.values()}) == 1

@@ -105,6 +105,10 @@ def test_columns_and_measures_are_checked(tmp_path: Path) -> None:
         ("fedavg-table1-cnn", [], "C=0.5-partition=iid-batch-size=0", "rounds", (164, None)),
         ("fedavg-table2-cnn", [], "E5-Binf-partition=shards", "rounds", (1000, None)),
         ("fedavg-speedup-2nn", [], "FedSGD-partition=iid-seed=1", "rounds", (1474, None)),
+        ("hetero-table2-small", [], "SC-NIID(2)-seed=0", "personal", (0.7553, 0.0383)),
+        ("hetero-table4-cifar100", [], "scaffold+-partition=sc-dir-seed=1", "personal", (0.1143, 0.0390)),
+        ("hetero-table5", [], "ship, truck-seed=0", "personal", (0.8602, None)),
+        ("hetero-table6", [], "cfl-seed=2", "personal", (0.6118, 0.0263)),
     ],
 )
 def test_presets_hold_the_numbers_of_their_tables(
