@@ -33,14 +33,19 @@ BatchStep = Callable[["Trainer", Batch], Tensor]  # trains on one mini-batch, re
 EXACT: AbstractContextManager[object] = nullcontext()
 
 
+def onto(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device. A GPU copies it from pinned memory while this process goes on."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 class Samples:
     """Inputs and targets on a device. Images are stored channels-last, which is fast, and handed out channels-first."""
 
     def __init__(self, x: NDArray[Any], y: NDArray[Any], device: torch.device) -> None:
         self._images = x.ndim == 4
         inputs = torch.from_numpy(x)
-        self._x = (inputs.permute(0, 2, 3, 1) if self._images else inputs).contiguous().to(device)
-        self._y = torch.from_numpy(y).to(device)
+        self._x = onto((inputs.permute(0, 2, 3, 1) if self._images else inputs).contiguous(), device)
+        self._y = onto(torch.from_numpy(y), device)
         self.device = device
 
     def __len__(self) -> int:
@@ -74,7 +79,7 @@ class Samples:
         return other
 
     def at(self, chosen: NDArray[np.int64]) -> Batch:
-        indices = torch.from_numpy(chosen).to(self.device)
+        indices = onto(torch.from_numpy(chosen), self.device)
         return self._inputs(self._x.index_select(0, indices)), self._y.index_select(0, indices)
 
     def chunks(self, size: int) -> Iterator[Batch]:
