@@ -46,7 +46,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs["c"] = PlannedRun(runs["c"].config, "", {"personal": (0.915, 0.0025)}, "Table 9 of a paper")
     runs["d"] = PlannedRun({**runs["a"].config, "algorithm": "local"})
     search = SearchResult("a", [{"lr": 0.1}, {"lr": 0.5}], [0.25, None])
-    SweepManifest("study", "", runs, [search]).write(home)
+    SweepManifest("study", "", runs, [search], ("algorithm", "pace")).write(home)
     page = home / "page.html"
     assert main(["report", str(home), "--html", str(page)]) == 0
     return page
@@ -128,6 +128,15 @@ def test_published_numbers_missing_runs_and_searches_are_there(opened: Any) -> N
     page.get_by_text("Hyper-parameter search").click()
     assert "25.0 % ★" in page.locator("#searches").inner_text()
     assert "failed" in page.locator("#searches").inner_text()
+
+
+def test_the_heat_map_is_a_table_with_colors(opened: Any) -> None:
+    cells = opened().locator("#heatmap td")
+    texts = cells.all_text_contents()
+    assert (texts[0], texts[2], len(texts)) == ("fedavg", "fedbuff", 4), "no row for a setting without runs"
+    better = cells.nth(1 if float(texts[1]) > float(texts[3]) else 3)
+    assert better.evaluate("(cell) => getComputedStyle(cell).color") == "rgb(0, 0, 0)", "black on bright"
+    assert "±" in cells.nth(1).get_attribute("title")
 
 
 def test_a_click_on_a_name_hides_its_curve(opened: Any) -> None:
