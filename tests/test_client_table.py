@@ -21,6 +21,7 @@ from fedsim.results.record import read_summary
 
 TABLES = {
     "apple": ["cores"],
+    "cfl": ["deltas"],
     "fedfomo": ["models"],
     "fedma-growth": ["models"],
     "fedma-layerwise": ["models"],

@@ -38,7 +38,7 @@ class Panel:
         """For every field, from 1 for the best mean to 0 for the worst, or for LEAST below the best; NaN: no mean."""
         means = np.array([[np.nan if cell.mean is None else cell.mean for cell in row] for row in self.cells])
         low, high = np.nanmin(means), np.nanmax(means)
-        places = (means - low) / max(high - low, LEAST if self.metric.percent else 1e-9)
+        places: NDArray[np.float64] = (means - low) / max(high - low, LEAST if self.metric.percent else 1e-9)
         return places if self.metric.higher_is_better else 1 - places
 
 
