@@ -16,7 +16,7 @@ from fedsim.report.settings import MeanStd, Setting
 from fedsim.results.metric import Metric
 
 DARK = 0.5  # fields below this brightness get white text
-LEAST = 0.1  # between the two ends of a color scale of shares
+LEAST = 0.1  # between the two ends of a color scale of accuracies and other shares
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Panel:
     def brightness(self) -> NDArray[np.float64]:
         """For every field, from 1 for the best mean to 0 for the worst, or for LEAST below the best; NaN: no mean."""
         means = np.array([[np.nan if cell.mean is None else cell.mean for cell in row] for row in self.cells])
-        low, high = np.nanmin(means), np.nanmax(means)
-        places: NDArray[np.float64] = (means - low) / max(high - low, LEAST if self.metric.percent else 1e-9)
-        return places if self.metric.higher_is_better else 1 - places
+        best = np.nanmax(means) if self.metric.higher_is_better else np.nanmin(means)
+        behind = np.abs(means - best)
+        return np.asarray(1 - behind / max(np.nanmax(behind), LEAST if self.metric.percent else 1e-9), np.float64)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ def test_the_page_has_texts_and_colors() -> None:
     assert content(RunCollection(runs()))["heatmap"] is None
 
 
+def test_settings_that_are_alike_are_all_bright() -> None:
+    settings = group_by_setting([run([0.80], attack="a", aggregator="b"), run([0.81], attack="c", aggregator="b")])
+    assert heat_map(settings, KEYS).panels[0].brightness() == pytest.approx(np.array([[0.9], [1.0]]))
+
+
 def test_keys_that_make_no_heat_map_are_refused() -> None:
     settings = group_by_setting(runs())
     with pytest.raises(ConfigError, match=r"unknown key of a heat map 'atack'.*aggregator, algorithm, attack"):
