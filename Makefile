@@ -2,7 +2,7 @@
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Processes that run tests: more than cores, because system tests mostly wait for other processes.
-WORKERS ?= 7
+WORKERS ?= 5
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 

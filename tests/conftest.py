@@ -28,7 +28,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure() -> None:
-    """Tests interrupt processes with SIGINT, which a shell lets the processes of a background job ignore."""
+    """Tests interrupt processes with SIGINT, which a shell lets the processes of a background job ignore. Ray's workers
+    get the priority of everything else: with Ray's default of 15, tests beside them let them starve."""
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
