@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _angles(dataset: "Dataset", plot: Path | None) -> None:
-    from fedsim.partitions.angles import angles, embedded
+    from fedsim.partitions.class_angles import angles, embedded
     from fedsim.report.angles import angle_figure, angle_table, cluster_lines
     from fedsim.report.tables import show
 

@@ -15,7 +15,7 @@ from fedsim.clients.layers import layer_similarity
 from fedsim.commands.partition import MEASURES
 from fedsim.config import RunConfig
 from fedsim.partitions import datasets
-from fedsim.partitions.angles import angles, embedded
+from fedsim.partitions.class_angles import angles, embedded
 from fedsim.partitions.client_data import client_data
 from fedsim.partitions.summary import summarize
 from fedsim.report.heterogeneity import DISTANCES

@@ -9,7 +9,7 @@ import pytest
 from fedsim import config as configs
 from fedsim.errors import ConfigError
 from fedsim.partitions import datasets, measures, superclusters
-from fedsim.partitions.angles import angles
+from fedsim.partitions.class_angles import angles
 from fedsim.partitions.client_data import client_data, shares
 from fedsim.partitions.summary import summarize
 
