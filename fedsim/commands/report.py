@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "markdown", "latex")
 DRAWN = 12  # settings that get a timeline, heat maps and clusters
-CURVES = 40  # with more settings than this, their curves and clients are not drawn: nobody could tell them apart
+CURVES = 28  # with more settings than this, their curves and clients are not drawn: nobody could tell them apart
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
