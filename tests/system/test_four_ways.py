@@ -17,7 +17,7 @@ from fedsim.results.record import read_summary
 from .flower import Federation
 
 pytestmark = pytest.mark.system
-CLIENTS = 3
+CLIENTS = 2
 SETTING = {"clients": CLIENTS, "rounds": 2, "partition": "dirichlet", "algorithm": "fedavg-ft"}
 SPFL = {**SETTING, "algorithm": "spfl", "model": "mlr", "batch-size": 64}
 

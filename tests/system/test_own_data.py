@@ -11,7 +11,7 @@ from fedsim.partitions.export import export
 from .flower import Federation
 from .test_four_ways import assert_same_model, assert_same_results
 
-SETTING = ["clients=2", "rounds=2", "algorithm=fedavg-ft", "model=mlr"]
+SETTING = ["clients=2", "rounds=1", "algorithm=fedavg-ft", "model=mlr"]
 
 
 @pytest.mark.system
