@@ -124,7 +124,7 @@ class RunConfig:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(getattr(self, field.name) for field in fields(self) if field.name != "sections"))
+        return hash(tuple(getattr(self, field.name) for field in fields(self) if field.hash is not False))
 
     def __hash__(self) -> int:
         """Made once: every job looks things up by its configuration."""

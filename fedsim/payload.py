@@ -1,7 +1,7 @@
 """What travels between server and clients, and what a client keeps. Plain values; `transport.wire` encodes them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from secrets import token_hex
 from typing import Any, Literal
@@ -140,9 +140,6 @@ class Arrival:
     arrived: float
     staleness: int = 0  # server steps since then
     cost: Mapping[str, float] = field(default_factory=dict)
-
-    def aged(self, step: int) -> "Arrival":
-        return replace(self, staleness=step - self.step)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,12 @@ def test_every_preset_can_be_read(name: str) -> None:
     preset = read_sweep(name)
     assert preset.about
     assert preset.cells
+
+
+def test_the_hash_of_a_configuration_does_not_travel_to_other_processes() -> None:
+    """Hashes of texts differ between processes: a worker that took over the driver's would not find equal ones."""
+    config = configs.read(None, ["algorithm=ditto", "ditto.lam=0.5"])
+    hash(config)
+    copy = pickle.loads(pickle.dumps(config))
+    assert vars(copy).keys() < vars(config).keys()
+    assert (copy, hash(copy)) == (config, hash(config))

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
 from math import inf
 from typing import Any
@@ -23,6 +23,7 @@ from fedsim.client.groups import averaged
 from fedsim.client.jobs import Order
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
+from fedsim.engine.ray_queue import CALLS_PER_WORKER, Call, Queued, Slot, Work, share
 from fedsim.engine.ray_session import connect, worker_shares
 from fedsim.engine.serialize import Bytes, deserialize, serialize
 from fedsim.errors import FedsimError
@@ -31,12 +32,9 @@ from fedsim.transport import wire
 
 log = logging.getLogger(__name__)
 ATTEMPTS = 3  # a job is sent again twice before the death of its worker counts as its client's failure
-CALLS_PER_WORKER = 2  # so that the next call is there when a worker becomes free
-SHARED_BYTES = 64 * 1024  # from this size on a buffer enters the object store by itself
 BUNDLE, BUNDLE_SECONDS = 64, 0.1  # short jobs share a call: at most so many, and about so much work
 START_SECONDS = 600.0  # a worker that needs longer to start will not come: its machine or its GPU is missing
 Serialized = tuple[bytes, list[Bytes]]
-Work = Message | Sequence[Order]  # a message of Flower's, or a group of jobs as they are
 JobArguments = tuple[bytes, list[int], list[int | None]]  # the head of a work, positions of its buffers and its states
 
 
@@ -83,77 +81,6 @@ class Worker:
         return serialize([without_job(result) for result, _ in results]), [state for _, state in results]
 
 
-@dataclass(eq=False)
-class _Split:
-    """A group whose jobs went to several workers: its results are averaged here when all have arrived."""
-
-    orders: Sequence[Order]
-    results: dict[int, Answer | Failure] = field(default_factory=dict)  # by client
-
-
-@dataclass(eq=False)
-class _Job:
-    """A work that is queued or with a worker."""
-
-    work: Work
-    clients: list[int]
-    kind: str  # train or evaluate, or another message type
-    head: bytes
-    buffers: list[Any]  # arrays, or references to shared ones
-    shared: dict[int, Any]  # address of a buffer -> its reference in the object store
-    home: int  # the slot whose worker has the data of the clients in memory
-    attempts: int = 0
-    part_of: _Split | None = None
-
-    def pieces(self, size: int) -> "list[_Job]":
-        """Jobs of `size` clients of a group each, or the job itself if it has no more."""
-        if isinstance(self.work, Message) or len(self.work) <= size:
-            return [self]
-        whole = self.part_of or (_Split(self.work) if self.work[0].averages else None)
-        found = []
-        for start in range(0, len(self.work), size):
-            work = [replace(order, averages=False) for order in self.work[start : start + size]]
-            head, buffers = serialize(work)
-            clients, passed = [order.job.client for order in work], [_share(b, self.shared) for b in buffers]
-            found.append(_Job(work, clients, self.kind, head, passed, self.shared, self.home, self.attempts, whole))
-        return found
-
-
-@dataclass(eq=False)
-class _Call:
-    """The jobs of a call to a worker, and references to their clients' new states. Without jobs: the worker's start."""
-
-    jobs: list[_Job]
-    states: list[Any] | None = field(default_factory=list)  # None: they come with the results
-    began: float | None = None  # when the worker turned to it (monotonic clock); None: it is behind another call
-
-
-@dataclass(eq=False)
-class _Slot:
-    """A worker, or the one that replaced it after its death, with its calls and its queue."""
-
-    actor: Any
-    calls: dict[Any, _Call] = field(default_factory=dict)  # by the reference to the replies, in the order of the work
-    queue: deque[_Job] = field(default_factory=deque)  # jobs of the clients whose data this worker has in memory
-
-    @property
-    def current(self) -> _Call | None:
-        """The call the worker is at."""
-        return next(iter(self.calls.values()), None)
-
-    @property
-    def starting(self) -> bool:
-        return any(not call.jobs for call in self.calls.values())
-
-    def has_room(self) -> bool:
-        """Whether the worker can get another call; a job that is tried again stays alone with its worker. A worker that
-        is starting gets none: if its machine is lost it never comes, and others take the jobs of its queue."""
-        if self.starting:
-            return False
-        again = any(job.attempts > 1 for call in self.calls.values() for job in call.jobs)
-        return len(self.calls) < (1 if again else CALLS_PER_WORKER)
-
-
 class RayGrid(LocalGrid):
     """Queues messages and hands them to the workers as these become free."""
 
@@ -171,7 +98,7 @@ class RayGrid(LocalGrid):
             self._disconnect()
             raise
         self._factory = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus)
-        self._slots = [_Slot(None) for _ in range(workers)]
+        self._slots = [Slot(None) for _ in range(workers)]
         for slot in self._slots:
             self._start_worker(slot)
         self._seconds: dict[str, float] = {}  # message type -> how long the last such job took
@@ -206,7 +133,7 @@ class RayGrid(LocalGrid):
 
     def _queue(self, work: Work, clients: list[int], kind: str, shared: dict[int, Any], home: int) -> None:
         head, buffers = serialize(work)
-        job = _Job(work, clients, kind, head, [_share(b, shared) for b in buffers], shared, home % len(self._slots))
+        job = Queued(work, clients, kind, head, [share(b, shared) for b in buffers], shared, home % len(self._slots))
         self._slots[job.home].queue.append(job)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -251,7 +178,7 @@ class RayGrid(LocalGrid):
             if (call := slot.current) is not None and call.began is None:
                 call.began = time.monotonic()
 
-    def _next_jobs(self, slot: _Slot, queue: deque[_Job]) -> list[_Job]:
+    def _next_jobs(self, slot: Slot, queue: deque[Queued]) -> list[Queued]:
         """Takes the jobs of the next call from a queue. A job that was sent before gets a worker to itself."""
         if not queue or (queue[0].attempts and slot.calls):
             return []
@@ -264,13 +191,13 @@ class RayGrid(LocalGrid):
             jobs.append(queue.popleft())
         return jobs
 
-    def _split_last_groups(self, queue: deque[_Job]) -> None:
-        """Splits the first group of a queue if fewer groups wait than there are workers: all shall finish together."""
+    def _split_last_groups(self, queue: deque[Queued]) -> None:
+        """Splits the first group of a queue if no more jobs wait than there are workers: all shall finish together."""
         work, waiting = queue[0].work, sum(len(slot.queue) for slot in self._slots)
         if not isinstance(work, Message) and waiting <= len(self._slots) and len(work) > work[0].at_once:
             queue.extendleft(reversed(queue.popleft().pieces(work[0].at_once)))
 
-    def _submit(self, slot: _Slot, jobs: list[_Job]) -> None:
+    def _submit(self, slot: Slot, jobs: list[Queued]) -> None:
         arguments: dict[int, tuple[int, Any]] = {}  # by identity: what several jobs share is passed once
 
         def place(argument: Any) -> int:
@@ -286,9 +213,9 @@ class RayGrid(LocalGrid):
         if self._stateful:  # an object of its own for every state costs Ray more than a small job
             count = 1 + sum(len(job.clients) for job in jobs)
             results, *kept = slot.actor.handle.options(num_returns=count).remote(heads, True, *values)
-            slot.calls[results] = _Call(jobs, kept)
+            slot.calls[results] = Call(jobs, kept)
         else:
-            slot.calls[slot.actor.handle.remote(heads, False, *values)] = _Call(jobs, None)
+            slot.calls[slot.actor.handle.remote(heads, False, *values)] = Call(jobs, None)
 
     # From the workers to the replies
 
@@ -321,7 +248,7 @@ class RayGrid(LocalGrid):
                 self._stop_overdue(slot)
         self._dispatch()
 
-    def _finish(self, slot: _Slot, replies: Any) -> None:
+    def _finish(self, slot: Slot, replies: Any) -> None:
         kept = slot.calls[replies].states
         try:
             results = ray.get(replies)
@@ -349,7 +276,7 @@ class RayGrid(LocalGrid):
             if call.jobs:
                 self._stateful = any(state for _, states, _ in results for state in states)
 
-    def _take(self, job: _Job, result: Any) -> None:
+    def _take(self, job: Queued, result: Any) -> None:
         """Keeps a reply or a result until it is asked for."""
         if isinstance(job.work, Message):
             self._replies[job.work.metadata.message_id] = result
@@ -363,14 +290,14 @@ class RayGrid(LocalGrid):
             whole = [(group.results[order.job.client], None) for order in group.orders]
             self._results += [each for each, _ in averaged(whole)]
 
-    def _overdue_at(self, slot: _Slot) -> float:
+    def _overdue_at(self, slot: Slot) -> float:
         """When the call a worker is at has lasted too long, on the monotonic clock."""
         call = slot.current
         if call is None or call.began is None:
             return inf
         return call.began + (self.config.timeout if call.jobs else START_SECONDS)
 
-    def _stop_overdue(self, slot: _Slot) -> None:
+    def _stop_overdue(self, slot: Slot) -> None:
         """Ends a worker that exceeded the time limit. A client that was alone in its call has failed; several are
         served again, one at a time. The jobs of the next call had not begun and are queued again."""
         call, *later = slot.calls.values()
@@ -389,7 +316,7 @@ class RayGrid(LocalGrid):
         ray.kill(slot.actor)
         self._start_worker(slot)
 
-    def _replace_dead_worker(self, slot: _Slot, error: RayError) -> None:
+    def _replace_dead_worker(self, slot: Slot, error: RayError) -> None:
         """Starts a new worker for the jobs of a dead one; a job that had its last attempt has failed."""
         for call in slot.calls.values():
             for job in [job for job in call.jobs if job.attempts >= ATTEMPTS]:
@@ -397,14 +324,14 @@ class RayGrid(LocalGrid):
                 self._fail(job, f"its worker died {ATTEMPTS} times: {type(error).__name__}")
         self._start_worker(slot)
 
-    def _start_worker(self, slot: _Slot) -> None:
+    def _start_worker(self, slot: Slot) -> None:
         """Puts a new worker into the slot; the jobs of the one before it are queued again."""
         lost = [job for call in slot.calls.values() for job in call.jobs]
         slot.queue.extendleft(reversed(lost))
         slot.actor = self._factory.remote(self.config)
-        slot.calls = {slot.actor.started.remote(): _Call([], began=time.monotonic())}
+        slot.calls = {slot.actor.started.remote(): Call([], began=time.monotonic())}
 
-    def _fail(self, job: _Job, reason: str) -> None:
+    def _fail(self, job: Queued, reason: str) -> None:
         if isinstance(job.work, Message):
             self._take(job, Message(Error(CRASHED, reason), reply_to=job.work))
         else:
@@ -427,13 +354,3 @@ def without_job(result: Answer | Failure) -> Answer | Failure:
         result.uplink if result.uplink is None or result.uplink.local is None else replace(result.uplink, local=None)
     )
     return Answer(bare, uplink, result.report, result.cost)
-
-
-def _share(buffer: Bytes, shared: dict[int, Any]) -> Any:
-    """Large buffers enter the object store, each only once; small ones travel with the call."""
-    if buffer.nbytes < SHARED_BYTES:
-        return buffer
-    key = buffer.__array_interface__["data"][0]
-    if key not in shared:
-        shared[key] = ray.put(buffer)
-    return shared[key]

@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from fedsim.config import RunConfig
-from fedsim.engine.ray import connect
+from fedsim.engine.ray_session import connect
 
 
 @pytest.fixture(scope="session")
