@@ -6,12 +6,16 @@ WORKERS ?= 5
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-peers clean
+.PHONY: demo test pytest lint bench bench-peers clean
 
 demo: $(READY)
 	$(BIN)/python -m fedsim.demo
 
-test: lint
+# Both at once: mypy needs one core for half a minute. The first failure of either is the failure of the target.
+test: $(READY)
+	$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: $(READY)
 	$(BIN)/pytest --quiet --numprocesses $(WORKERS)
 
 lint: $(READY)

@@ -12,7 +12,6 @@ from xdist.scheduler import LoadScopeScheduling
 # Longest first: groups start together, and the many short tests fill the workers that are done.
 GROUPS = (
     ("tests/system/deploy/test_deploy_failures.py",),
-    ("tests/system/deploy/test_deploy_algorithms.py",),
     ("tests/system/deploy/",),
     ("tests/system/test_four_ways.py", "tests/system/test_own_data.py"),
     ("tests/system/test_ray_results.py", "tests/system/test_ray.py"),

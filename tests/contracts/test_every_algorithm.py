@@ -66,7 +66,7 @@ def test_it_resumes_as_if_it_had_never_stopped(
     name: str, setting: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = INSTEAD.get((name, setting), SETTINGS[setting])
-    check_resuming(small(*chosen(name), "rounds=6", *settings), tmp_path, monkeypatch)
+    check_resuming(small(*chosen(name), "rounds=5", *settings), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

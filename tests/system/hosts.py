@@ -3,6 +3,7 @@
 A user who cannot make network namespaces gets loopback three times instead.
 """
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from tests.system_tools import is_there, program
 
 NETWORK = "198.51.100"  # reserved for documentation (RFC 5737), so no real host has such an address
+NUMBERS = itertools.count()  # of the networks of this process: the kernel removes the links of a former one later
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,14 @@ def network(size: int = 3) -> Iterator[list[TestHost]]:
     if not is_there("network namespaces"):
         yield [TestHost("127.0.0.1", "")] * size
         return
-    process = os.getpid()
-    bridge = f"fb{process}"
-    names = [f"fedsim-{process}-{i}" for i in range(size)]
+    network_id = f"{os.getpid()}-{next(NUMBERS)}"
+    bridge = f"fb{network_id}"
+    names = [f"fedsim-{network_id}-{i}" for i in range(size)]
     try:
         ip("link", "add", bridge, "type", "bridge")
         ip("link", "set", bridge, "up")
         for i, name in enumerate(names):
-            cable = f"fv{i}-{process}"
+            cable = f"f{i}-{network_id}"
             ip("netns", "add", name)
             ip("link", "add", cable, "master", bridge, "type", "veth", "peer", "eth0", "netns", name)
             ip("link", "set", cable, "up")

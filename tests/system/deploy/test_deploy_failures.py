@@ -25,7 +25,10 @@ SCAFFOLD = ("algorithm=scaffold", "partition=dirichlet")  # its clients keep sta
 
 
 def test_a_killed_supernode_is_named_and_returns_with_its_state(deployment: Deployment, tmp_path: Path) -> None:
-    """Local training goes on from the client's own model, so lost state would show in the accuracy."""
+    """Local training goes on from the client's own model, so lost state would show in the accuracy.
+
+    Client 0 sleeps in every other round: the others do not train for nothing while the SuperNode is away.
+    """
     run = tmp_path / "run"
 
     def accuracies() -> list[float]:
@@ -35,8 +38,10 @@ def test_a_killed_supernode_is_named_and_returns_with_its_state(deployment: Depl
     def missed() -> int:
         return sum(1 not in {row["id"] for row in step["clients"]} for step in deployment.events(run, "step"))
 
-    with deployment.running(run, "algorithm=local", "rounds=1000", "timeout=300", "checkpoint-every=100") as process:
-        eventually(lambda: len(accuracies()) >= 10, 180, "ten rounds")
+    slowly = ("clock=wall", "pace=synchronous", "stragglers=periodic", "stragglers.count=1", "stragglers.unit=6")
+    settings = ("algorithm=local", "rounds=1000", "timeout=300", "checkpoint-every=100", *slowly)
+    with deployment.running(run, *settings) as process:
+        eventually(lambda: len(accuracies()) >= 5, 180, "five rounds")
         os.kill(deployment.process("ward-1", "supernode"), signal.SIGKILL)
         eventually(lambda: missed() >= 1, 180, "a round without it")
         before = accuracies()
