@@ -11,6 +11,20 @@ MODELS = {
     "lenet5": "fedsim.clients.models:LeNet5",
     "resnet9": "fedsim.clients.models:ResNet9",
     "resnet9-bn": "fedsim.clients.models:BatchNormResNet9",
+    "resnet18": "fedsim.clients.vision_models:ResNet18",
+    "resnet18-bn": "fedsim.clients.vision_models:BatchNormResNet18",
+    "mobilenet": "fedsim.clients.vision_models:MobileNet",
+    "alexnet": "fedsim.clients.vision_models:AlexNet",
+    "googlenet": "fedsim.clients.vision_models:GoogLeNet",
+    "dnn": "fedsim.clients.models:DNN",
+    "amazon-mlp": "fedsim.clients.models:AmazonMLP",
+    "har-cnn": "fedsim.clients.models:HarCNN",
+    "fasttext": "fedsim.clients.text_models:FastText",
+    "textcnn": "fedsim.clients.text_models:TextCNN",
+    "lstm": "fedsim.clients.text_models:LSTM",
+    "transformer": "fedsim.clients.text_models:Transformer",
+    "char-lstm": "fedsim.clients.text_models:CharLSTM",
+    "char-lstm-lm": "fedsim.clients.text_models:CharLSTMLM",
 }
 
 OBJECTIVES = {

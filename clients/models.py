@@ -5,18 +5,29 @@ Each is built from the shape of a sample and the number of outputs (classes), an
 
 from itertools import pairwise
 from math import prod
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from fedsim import registry
+from fedsim.clients import MODELS
 from fedsim.errors import ConfigError
 
 Shape = tuple[int, ...]
+Kind = Literal["numbers", "images", "series", "tokens"]  # samples that a model takes; numbers: of any shape
+KINDS: dict[Kind, str] = {
+    "numbers": "real numbers",
+    "images": "images (channels, height, width)",
+    "series": "time series (time, channels)",
+    "tokens": "token ids (length,)",
+}
 
 
 class HeadOnBase(nn.Module):
     """The output is head(base(x)); what the base returns are the features."""
 
+    kind: ClassVar[Kind | None] = None  # None: not known, so nothing is refused
     base: nn.Module
     head: nn.Module
 
@@ -38,6 +49,8 @@ class FlatSequential(nn.Sequential):
 class MLR(HeadOnBase):
     """Multinomial logistic regression: one linear layer."""
 
+    kind: ClassVar[Kind | None] = "numbers"
+
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
         self.base = nn.Flatten()
@@ -47,6 +60,8 @@ class MLR(HeadOnBase):
 class MLP(HeadOnBase):
     """McMahan's 2NN: two hidden layers of 200 units."""
 
+    kind: ClassVar[Kind | None] = "numbers"
+
     def __init__(self, shape: Shape, classes: int, hidden: int = 200) -> None:
         super().__init__()
         layers = [nn.Linear(prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
@@ -54,9 +69,29 @@ class MLP(HeadOnBase):
         self.head = nn.Linear(hidden, classes)
 
 
+class DNN(HeadOnBase):
+    """One hidden layer of 100 units."""
+
+    kind: ClassVar[Kind | None] = "numbers"
+    hidden: ClassVar[tuple[int, ...]] = (100,)
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        sizes = (prod(shape), *self.hidden)
+        self.base = FlatSequential(*(layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())))
+        self.head = nn.Linear(sizes[-1], classes)
+
+
+class AmazonMLP(DNN):
+    """Hidden layers of 1000, 500 and 100 units, for the 5,000 word counts of a review."""
+
+    hidden = (1000, 500, 100)
+
+
 class CNN(HeadOnBase):
     """Conv 5x5x20, pool, conv 5x5x50, pool, FC 512, FC classes; with padding for images under 16 pixels."""
 
+    kind: ClassVar[Kind | None] = "images"
     channels = (20, 50)
     same_size = False  # with padding, so that convolutions keep the size of any image
 
@@ -89,6 +124,7 @@ class FedAvgCNN(CNN):
 class VGG11(HeadOnBase):
     """The convolutions of VGG11 without BatchNorm, five of them followed by pooling, and one linear layer."""
 
+    kind: ClassVar[Kind | None] = "images"
     channels = (64, 128, 256, 256, 512, 512, 512, 512)
     pooled = (0, 1, 3, 5, 7)  # the convolutions that pooling follows
 
@@ -117,6 +153,8 @@ class BatchNormCNN(CNN):
 
 class LeNet5(HeadOnBase):
     """Conv 5x5x6, pool, conv 5x5x16, pool, FC 120, FC 84, FC classes, with ReLU; for images from 16 pixels on."""
+
+    kind: ClassVar[Kind | None] = "images"
 
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
@@ -149,6 +187,8 @@ class ResNet9(HeadOnBase):
     channels, for the second one.) The width of the head follows from the size of the images.
     """
 
+    kind: ClassVar[Kind | None] = "images"
+
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
         channels, *sides = image_shape(shape, "resnet9")
@@ -177,6 +217,47 @@ class BatchNormResNet9(ResNet9):
 
     def normalization(self, channels: int) -> nn.Module:
         return nn.BatchNorm2d(channels)
+
+
+class HarCNN(HeadOnBase):
+    """Convolutions over 9 moments of time (32, 64 channels) with pooling, FC 1024, FC 512; samples (time, channels)."""
+
+    kind: ClassVar[Kind | None] = "series"
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        if len(shape) != 2:
+            raise ConfigError(f"model 'har-cnn' needs {KINDS['series']}, not samples of shape {shape}")
+        time, channels = shape
+        layers: list[nn.Module] = []
+        for before, after in pairwise((channels, 32, 64)):
+            layers += [nn.Conv1d(before, after, 9, padding=4), nn.ReLU(), nn.MaxPool1d(2, ceil_mode=True)]
+        units = 64 * -(-time // 4)
+        dense = (nn.Linear(units, 1024), nn.ReLU(), nn.Linear(1024, 512), nn.ReLU())
+        self.base = nn.Sequential(TimeLast(), *layers, nn.Flatten(), *dense)
+        self.head = nn.Linear(512, classes)
+
+
+class TimeLast(nn.Module):
+    """Samples (time, channels) as torch's convolutions want them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mT
+
+
+def check_fits(make: Any, name: str, shape: Shape, vocabulary: int) -> None:
+    """Raises ConfigError, naming models that fit, if a model cannot take samples of this shape; those with a `vocabulary`
+    are token ids. Models without a `kind` are not judged."""
+    kind = getattr(make, "kind", None)
+    held: Kind = "tokens" if vocabulary else {2: "series", 3: "images"}.get(len(shape), "numbers")  # type: ignore[assignment]
+    fitting: set[Kind] = {held} if vocabulary else {held, "numbers"}
+    if kind is None or kind in fitting:
+        return
+    others = [other for other in MODELS if getattr(registry.find("model", other), "kind", None) in fitting]
+    raise ConfigError(
+        f"model {name!r} needs {KINDS[kind]}, not {KINDS[held] if vocabulary else 'samples'} of shape {shape}. "
+        f"Models that fit: {', '.join(others)}"
+    )
 
 
 def image_shape(shape: Shape, model: str) -> Shape:

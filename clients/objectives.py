@@ -4,12 +4,15 @@ Torch is imported inside the methods: the server reads the names and directions 
 """
 
 from collections.abc import Mapping
+from math import exp
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Direction = Literal["max", "min"]  # whether more or less is better
+PADDING = 0  # the token id that fills up texts
+LARGEST = 700.0  # a mean loss whose exponential is still a number
 
 
 class Objective(Protocol):
@@ -21,7 +24,8 @@ class Objective(Protocol):
         """The mean loss of a mini-batch, to be differentiated."""
 
     def measure(self, output: "Tensor", target: "Tensor") -> tuple[dict[str, float], int]:
-        """The sum of every metric over the samples of a batch, and their number."""
+        """The sum of every metric over the samples of a batch, and their number. A metric that is no mean over samples is
+        left out; a method `derived(means) -> metrics` then makes it of the means of the others."""
 
 
 class Classification:
@@ -42,13 +46,31 @@ class Classification:
 
 
 class NextToken(Classification):
-    """cross-entropy and accuracy of every token: logits N x T x V, targets N x T"""
+    """cross-entropy, accuracy and perplexity of tokens: logits N x T x V for targets N x T, or N x V for targets N.
+
+    Targets per position are padded with 0 where a text has ended, and padding does not count; a single target per
+    window is never padding.
+    """
+
+    metrics: ClassVar[Mapping[str, Direction]] = {"accuracy": "max", "loss": "min", "perplexity": "min"}
 
     def loss(self, output: "Tensor", target: "Tensor") -> "Tensor":
-        return super().loss(output.flatten(0, 1), target.flatten())
+        logits, tokens = self._tokens(output, target)
+        return super().loss(logits, tokens) if len(tokens) else 0 * output.sum()  # nothing but padding
 
     def measure(self, output: "Tensor", target: "Tensor") -> tuple[dict[str, float], int]:
-        return super().measure(output.flatten(0, 1), target.flatten())
+        return super().measure(*self._tokens(output, target))
+
+    def derived(self, means: Mapping[str, float]) -> dict[str, float]:
+        return {"perplexity": exp(min(means["loss"], LARGEST))}
+
+    @staticmethod
+    def _tokens(output: "Tensor", target: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """Logits and targets that count, a row per token."""
+        if target.ndim == 1:
+            return output, target
+        real = target.flatten() != PADDING
+        return output.flatten(0, 1)[real], target.flatten()[real]
 
 
 class Regression:

@@ -20,7 +20,7 @@ class PublicTask:
         data = public_data(config)
         if data is None:
             raise ConfigError("there is no public data to test on: set public=N")
-        own = ClientData(data.x, data.y, data.x, data.y, classes, data.dataset.objective, data)
+        own = ClientData(data.x, data.y, data.x, data.y, classes, data.dataset.objective, data, data.dataset.vocabulary)
         self._task = TorchTask(config.with_model(config.models[0]), own, classes)
         self._targets = torch.from_numpy(data.y)
 

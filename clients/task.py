@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedsim import peak_memory, registry
 from fedsim.algorithm import ClassStatistics, Dataset, Fit, Statistic
+from fedsim.clients.models import check_fits
 from fedsim.clients.objectives import Objective
 from fedsim.clients.seeded import seeded
 from fedsim.clients.training import (
@@ -60,6 +61,7 @@ class TorchTask:
         self.examples = len(data.y_train)
         self.objective: Objective = registry.find("objective", data.objective)()
         self.shape = data.x_train.shape[1:]
+        self._vocabulary = data.vocabulary
         self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
         self.layout = self._network.layout
         self._samples = {
@@ -82,7 +84,7 @@ class TorchTask:
 
     def network(self, name: str) -> "Network":
         """The run's model (`model`), another network of its algorithm, or a registered model."""
-        return network(self.config, name, self.shape, self._outputs, self.device, get_ident())
+        return network(self.config, name, self.shape, self._outputs, self.device, get_ident(), self._vocabulary)
 
     def initial(self, network: str = "model") -> Weights:
         return self.network(network).initial.copy()
@@ -125,12 +127,17 @@ class TorchTask:
             return None
         trainer = self._trainer(self.network(network).module, weights, np.random.default_rng(0))
         trainer.network.eval()
-        totals, count = dict.fromkeys(self.objective.metrics, 0.0), 0
+        totals: dict[str, float] = {}
+        count = 0
         with torch.inference_mode(), precision_of(self.config, self.device):
             for x, y in samples.chunks(TEST_BATCH):
                 sums, measured = self.objective.measure(predict(trainer, x) if predict else trainer.network(x), y)
-                totals, count = {name: totals[name] + sums[name] for name in totals}, count + measured
-        return {name: total / count for name, total in totals.items()}
+                totals = {name: totals.get(name, 0.0) + value for name, value in sums.items()}
+                count += measured
+        if not count:  # targets that are nothing but padding
+            return None
+        means = {name: total / count for name, total in totals.items()}
+        return {**means, **getattr(self.objective, "derived", _nothing)(means)}
 
     def outputs(self, weights: Weights, on: Dataset = "test") -> Array:
         trainer = self._trainer(self._network.module, weights, np.random.default_rng(0))
@@ -224,6 +231,10 @@ class TorchTask:
         return self._samples[name]
 
 
+def _nothing(means: Metrics) -> Metrics:
+    return {}
+
+
 @lru_cache(maxsize=2)
 def public_samples(public: PublicData, device: torch.device) -> Samples:
     """One copy for all clients of a process."""
@@ -269,11 +280,18 @@ class Network:
 
 @lru_cache(maxsize=128)  # several architectures, several networks of an algorithm, several threads
 def network(
-    config: RunConfig, name: str, shape: tuple[int, ...], classes: int, device: torch.device, thread: int = 0
+    config: RunConfig,
+    name: str,
+    shape: tuple[int, ...],
+    classes: int,
+    device: torch.device,
+    thread: int = 0,
+    vocabulary: int = 0,
 ) -> Network:
     """A network of the run; its initial weights depend on the seed and its name alone, not on the machine.
 
-    Threads must not share a network: `thread` is the id of the one that asks.
+    Threads must not share a network: `thread` is the id of the one that asks. `vocabulary`: different token ids of the
+    samples; 0: they are no tokens.
     """
     networks = registry.find("algorithm", config.algorithm).networks
     if name == "model" or name.startswith(DRAW):
@@ -281,7 +299,7 @@ def network(
     elif networks.get(name, "").startswith(PARAMETER):
         chosen = getattr(config.params(config.algorithm), networks[name].removeprefix(PARAMETER))
         if not chosen:
-            return network(config, "model", shape, classes, device, thread)
+            return network(config, "model", shape, classes, device, thread, vocabulary)
         make, key = registry.find("model", chosen), ["network", name]
     elif name in networks:
         make, key = registry.load(networks[name]), ["network", name]
@@ -292,18 +310,27 @@ def network(
             f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks) or 'none'}. "
             f"Registered models: {', '.join(registry.names('model'))}"
         )
+    check_fits(make, config.model if name == "model" else name, shape, vocabulary)
     with seeded(int(stream(config.seed, *key).integers(2**63))):
-        module: nn.Module = make(shape, classes, **_features(make, config, shape, classes, device))
+        module: nn.Module = make(shape, classes, **_further(make, config, shape, classes, device, vocabulary))
     module.to(device).to(memory_format=torch.channels_last)
     if config.compile:
         module.compile()
     return Network(module, layout_of(module), weights_of(module))
 
 
-def _features(
-    make: Any, config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device
+def _further(
+    make: Any, config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device, vocabulary: int
 ) -> Mapping[str, int]:
-    """For a network that is made for the features of the run's model: the factory has a parameter `features`."""
-    if "features" not in signature(make).parameters:
-        return {}
-    return {"features": network(config, "model", shape, classes, device).layout.features}
+    """What a factory asks for by the names of its parameters, besides the shape of a sample and the classes.
+
+    features    the width of the features of the run's model
+    vocabulary  how many different token ids the samples can hold; 0: they are no tokens
+    """
+    asked, further = signature(make).parameters, {}
+    if "vocabulary" in asked:
+        further["vocabulary"] = vocabulary
+    if "features" in asked:
+        model = network(config, "model", shape, classes, device, vocabulary=vocabulary)
+        further["features"] = model.layout.features
+    return further

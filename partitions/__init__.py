@@ -15,6 +15,19 @@ DATASETS: dict[str, str] = {
     "usps": "fedsim.partitions.catalogue:USPS",
     "stl10": "fedsim.partitions.catalogue:STL10",
     "mix4": "fedsim.partitions.catalogue:MIX4",
+    "ag-news": "fedsim.partitions.catalogue:AG_NEWS",
+    "sogou-news": "fedsim.partitions.catalogue:SOGOU_NEWS",
+    "sogouc": "fedsim.partitions.catalogue:SOGOUC",
+    "shakespeare": "fedsim.partitions.catalogue:SHAKESPEARE",
+    "amazon-reviews": "fedsim.partitions.catalogue:AMAZON_REVIEWS",
+    "uci-har": "fedsim.partitions.catalogue:UCI_HAR",
+    "femnist": "fedsim.partitions.catalogue:FEMNIST",
+    "tiny-imagenet": "fedsim.partitions.catalogue:TINY_IMAGENET",
+    "omniglot": "fedsim.partitions.catalogue:OMNIGLOT",
+    "mnist-m": "fedsim.partitions.catalogue:MNIST_M",
+    "syn": "fedsim.partitions.catalogue:SYN",
+    "pacs": "fedsim.partitions.catalogue:PACS",
+    "digit5": "fedsim.partitions.catalogue:DIGIT5",
 }
 
 PARTITIONS: dict[str, str] = {
@@ -32,6 +45,7 @@ PARTITIONS: dict[str, str] = {
     "sc-dir": "fedsim.partitions.clustered:SC_DIR",
     "mix4": "fedsim.partitions.feature_shift:MIX4",
     "feature-shift": "fedsim.partitions.feature_shift:FEATURE_SHIFT",
+    "by-domain": "fedsim.partitions.by_domain:BY_DOMAIN",
     "by-user": "fedsim.partitions.by_user:BY_USER",
     "own": "fedsim.partitions.by_user:OWN",
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 LabelSpaces = Literal["apart", "together"]
 
@@ -29,6 +29,10 @@ class Single:
     vision: Torchvision | None = None
     reader: str = ""  # "module:function" from this to `readers.Raw`, for a dataset that torchvision does not have
     objective: str = "classification"  # what models are trained for: the name of an objective
+    numbers: bool = False  # whole numbers that are no pixels are counts, not token ids: models see them as float32
+    source: str = ""  # where its authors publish it
+    files: str = ""  # "module:function" from this and the data root to `readers.Raw`: reads the published files
+    folder: str = ""  # of the published files, below the data root
 
 
 @dataclass(frozen=True)
@@ -107,4 +111,44 @@ MIX4 = Composite(
     "USPS, CIFAR-10, SVHN and Fashion-MNIST side by side, 40 classes",
     ("usps", "cifar10", "svhn", "fmnist"),
     "apart",
+)
+
+
+def _published(name: str, about: str, classes: int, source: str, **more: Any) -> Single:
+    return Single(name, about, classes, source=source, **more)
+
+
+_NEWS = "fedsim.partitions.official:news"
+AG_NEWS = _published(
+    "ag-news", "127,600 news texts in 4 classes", 4, "Zhang et al. 2015, ag_news_csv", files=_NEWS, folder="ag_news_csv"
+)
+SOGOU_NEWS = _published(
+    "sogou-news",
+    "510,000 Chinese news texts as pinyin in 5 classes",
+    5,
+    "Zhang et al. 2015, sogou_news_csv",
+    files=_NEWS,
+    folder="sogou_news_csv",
+)
+SOGOUC = _published("sogouc", "Sogou Lab news as pinyin in 10 classes", 10, "Sogou Labs, SogouC")
+SHAKESPEARE = _published("shakespeare", "next character by speaking role, 80 characters", 80, "LEAF, leaf.cmu.edu")
+AMAZON_REVIEWS = _published(
+    "amazon-reviews", "sentiment of reviews of 4 domains, 5,000 counts", 2, "Blitzer et al. 2007", numbers=True
+)
+UCI_HAR = _published(
+    "uci-har",
+    "10,299 windows of motion sensors, 128x9, 6 activities, 30 subjects",
+    6,
+    "UCI, Human Activity Recognition Using Smartphones",
+    files="fedsim.partitions.official:uci_har",
+    folder="UCI HAR Dataset",
+)
+FEMNIST = _published("femnist", "digits and letters in 62 classes by writer, 28x28", 62, "LEAF, leaf.cmu.edu")
+TINY_IMAGENET = _published("tiny-imagenet", "110,000 photos in 200 classes, 64x64x3", 200, "Stanford CS231n")
+OMNIGLOT = _published("omniglot", "32,460 characters in 1,623 classes by drawer", 1623, "Lake et al. 2015")
+MNIST_M = _published("mnist-m", "MNIST on photos, 32x32x3", 10, "Ganin et al. 2016")
+SYN = _published("syn", "synthetic digits, 32x32x3", 10, "Ganin et al. 2015")
+PACS = _published("pacs", "7 classes in 4 domains: photo, art, cartoon, sketch", 7, "Li et al. 2017")
+DIGIT5 = Composite(
+    "digit5", "digits of five domains that share their labels", ("mnist", "mnist-m", "usps", "svhn", "syn"), "together"
 )

@@ -28,6 +28,7 @@ class ClientData:
     classes           how many values a whole-numbered target can take; 0: targets are real numbers
     objective         what models are trained for: the name of an objective
     public            the run's public samples; None: it has none
+    vocabulary        how many different token ids the samples can hold; 0: they are no tokens
     """
 
     x_train: Array
@@ -37,6 +38,7 @@ class ClientData:
     classes: int
     objective: str = "classification"
     public: PublicData | None = None
+    vocabulary: int = 0
 
 
 def load_dataset(config: RunConfig) -> datasets.Dataset:
@@ -78,6 +80,7 @@ class ClientDataSource:
             dataset.classes,
             dataset.objective,
             self._public,
+            dataset.vocabulary,
         )
 
 

@@ -23,7 +23,7 @@ from fedsim.partitions import cache, image_folder, readers, transforms
 from fedsim.partitions.catalogue import Composite, Single
 from fedsim.partitions.split import Array, Indices, Labels
 
-FORMAT = 2  # raise when the prepared arrays change
+FORMAT = 3  # raise when the prepared arrays change
 BLOCK = 4096  # samples per step of the progress bar
 Progress = Callable[[int, int], None]  # done, of how many samples
 
@@ -42,6 +42,8 @@ class Prepared:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     fingerprint: str
+    vocabulary: int = 0  # how many different token ids the samples can hold; 0: they are no tokens
+    numbers: bool = False  # whole numbers are counts, which models see as float32
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,8 +56,9 @@ class Prepared:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the samples that models see: float32, but int64 for whole numbers that are not pixels."""
-        return np.dtype(np.float32 if self.is_images or self.x_train.dtype.kind == "f" else np.int64)
+        """Of the samples that models see: float32, but int64 for whole numbers that are neither pixels nor counts."""
+        real = self.is_images or self.numbers or self.x_train.dtype.kind == "f"
+        return np.dtype(np.float32 if real else np.int64)
 
     def samples(self, indices: Indices) -> Array:
         """The samples at pooled `indices`, as stored: pixels 0..255, or the numbers of the user's file."""
@@ -90,6 +93,10 @@ class Dataset:
     @property
     def objective(self) -> str:
         return self.parts[0].objective
+
+    @property
+    def vocabulary(self) -> int:
+        return self.parts[0].vocabulary
 
     @property
     def has_class_labels(self) -> bool:
@@ -239,6 +246,13 @@ def _prepared(name: str, root: Path, progress: Progress | None) -> Path:
         read = partial(image_folder.from_folder, own, spec)
     elif spec.reader:
         origin, read = [spec.reader], partial(registry.load(spec.reader), spec)
+    elif spec.files:
+        origin, read = [spec.files, str(root.resolve())], partial(registry.load(spec.files), spec, root)
+    elif spec.source:
+        raise ConfigError(
+            f"dataset {name!r} is not here: expected {root / name}.npz with x_train, y_train, x_test, y_test, made from "
+            f"{spec.source}"
+        )
     else:
         origin = ["torchvision", str(root.resolve())]
         read = partial(readers.from_torchvision, spec, root / f"{name}.npz")
@@ -273,6 +287,8 @@ def _write(raw: readers.Raw, folder: Path, progress: Progress | None) -> None:
         "mean": mean,
         "std": std,
         "fingerprint": cache.key(*digest),
+        "vocabulary": raw.vocabulary,
+        "numbers": raw.spec.numbers,
     }
     (folder / "about.json").write_text(json.dumps(about))
 
@@ -309,4 +325,6 @@ def _open(folder: Path) -> Prepared:
         mean=tuple(about["mean"]),
         std=tuple(about["std"]),
         fingerprint=about["fingerprint"],
+        vocabulary=about["vocabulary"],
+        numbers=about["numbers"],
     )

@@ -41,7 +41,7 @@ def export(config: RunConfig, out: Path, progress: Progress) -> None:
     for client, share in enumerate(split):
         name = f"client-{client:04d}.npz"
         targets = {"y_train": dataset.targets[share.train], "y_test": dataset.targets[share.test]}
-        about = {"classes": dataset.classes, "objective": dataset.objective}
+        about = {"classes": dataset.classes, "objective": dataset.objective, "vocabulary": dataset.vocabulary}
         write_npz(out / name, {**_samples(dataset, share), **targets, **about})
         sizes = {"train": len(share.train), "test": len(share.test), "transform": share.transform}
         silos.append({"file": name, "client": client, **sizes, **_label_counts(dataset, share)})

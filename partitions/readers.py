@@ -2,17 +2,21 @@
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fedsim.errors import ConfigError
+from fedsim.partitions import text
 from fedsim.partitions.catalogue import Single
 from fedsim.partitions.split import Array
 
 PARTS = ("train", "test")
+FURTHER = ("classes", "mean", "std", "objective")  # what a file may say of itself
 CLASSIFICATION, REGRESSION = "classification", "regression"
 
 
@@ -30,6 +34,7 @@ class Raw:
     x_test: Array
     y_test: Array
     users: Array | None = None
+    vocabulary: int = 0  # how many different token ids the samples can hold; 0: they are no tokens
 
 
 def from_npz(path: Path, spec: Single) -> Raw:
@@ -38,7 +43,11 @@ def from_npz(path: Path, spec: Single) -> Raw:
     `user_train user_test`  the user that each sample belongs to,
     `classes`               their number or names, for silos that do not hold the last class,
     `mean std`              per channel, for silos that have agreed on a common normalization of images,
-    `objective`             what models are trained for, such as "regression"; "classification" if absent.
+    `objective`             what models are trained for, such as "regression"; "classification" if absent,
+    `alphabet`              characters: samples are positions in it, to which token ids add two,
+    `vocabulary`            how many token ids there are, for samples that are token ids already.
+
+    Texts (str, or bytes in UTF-8) are tokenized; labels that are texts become numbers in the order of the names.
 
     Which arrays are images, and which are taken as they are, is said in `validated`.
     """
@@ -48,14 +57,48 @@ def from_npz(path: Path, spec: Single) -> Raw:
             if missing:
                 raise ConfigError(f"{path} lacks {', '.join(missing)}; it needs x_train, y_train, x_test and y_test")
             users = [file[f"user_{p}"].astype(str) for p in PARTS if f"user_{p}" in file]
-            further = {key: file[key] for key in ("classes", "mean", "std", "objective") if key in file}
+            further = {key: file[key] for key in (*FURTHER, "alphabet", "vocabulary") if key in file}
             arrays = {f"{a}_{p}": file[f"{a}_{p}"] for a in "xy" for p in PARTS}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         why = "it is none" if "allow_pickle" in str(error) else error  # numpy advises to trust it
         raise ConfigError(f"{path} cannot be read as an npz file: {why}") from error
     if len(users) == 1:
         raise ConfigError(f"{path} holds only one of user_train and user_test; it needs both, or neither")
-    return validated(arrays, _completed(spec, further, path), str(path), np.concatenate(users) if users else None)
+    owners = np.concatenate(users) if users else None
+    return tokenized(numbered(arrays), _completed(spec, further, path), str(path), owners, further)
+
+
+def numbered(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Labels that are texts as numbers, in the order of the sorted names of both parts."""
+    if any(arrays[f"y_{p}"].dtype.kind not in "US" for p in PARTS):
+        return arrays
+    labels = np.unique(np.concatenate([arrays[f"y_{p}"].astype(str) for p in PARTS]), return_inverse=True)[1]
+    train, test = np.split(labels, [len(arrays["y_train"])])
+    return {**arrays, "y_train": train, "y_test": test}
+
+
+def tokenized(
+    arrays: dict[str, Array],
+    spec: Single,
+    where: str,
+    users: Array | None = None,
+    further: Mapping[str, Array] = MappingProxyType({}),
+) -> Raw:
+    """`validated`, with token ids in the place of texts and of positions in an `alphabet`."""
+    if all(arrays[f"x_{p}"].dtype.kind in "US" and arrays[f"x_{p}"].ndim == 1 for p in PARTS):
+        texts = {p: text.decoded(arrays[f"x_{p}"], f"{where}: x_{p}") for p in PARTS}
+        words = text.vocabulary_of(texts["train"])
+        arrays = {**arrays, **{f"x_{p}": text.encoded(texts[p], words) for p in PARTS}}
+        vocabulary = text.FIRST + len(words)
+    elif "alphabet" in further:
+        arrays = {**arrays, **{f"x_{p}": arrays[f"x_{p}"].astype(np.int32) + text.FIRST for p in PARTS}}
+        vocabulary = text.FIRST + len(str(further["alphabet"]))
+    else:
+        vocabulary = int(further.get("vocabulary", np.array(0)))
+    largest = max((int(arrays[f"x_{p}"].max(initial=0)) for p in PARTS), default=0) if vocabulary else 0
+    if largest > vocabulary - 1 and vocabulary:
+        raise ConfigError(f"{where} holds the token {largest}; tokens run from 0 to {vocabulary - 1}")
+    return replace(validated(arrays, spec, where, users), vocabulary=vocabulary)
 
 
 def _completed(spec: Single, further: dict[str, Array], path: Path) -> Single:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedsim import registry
 from fedsim.clients.models import HeadOnBase
+from fedsim.clients.objectives import NextToken
 from fedsim.clients.optimizers import make_optimizer
 from fedsim.clients.task import TorchTask
 from fedsim.clients.training import Batch, Trainer, load, one_step
@@ -298,10 +299,10 @@ class Bigram(HeadOnBase):
 def test_next_tokens(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples of shape N x T: after token t comes t + 1."""
     monkeypatch.setitem(registry.providers("model"), "bigram", f"{__name__}:Bigram")
-    tokens = (np.arange(30)[:, None] + np.arange(7)) % 5
+    tokens = (np.arange(30)[:, None] + np.arange(7)) % 5 + 1
     x, y = tokens[:, :-1], tokens[:, 1:]
     keys = ("model=bigram", "batch-size=5", "lr=1", "local-epochs=50")
-    task = by_hand(small, x, y, 5, *keys, objective="next-token")
+    task = by_hand(small, x, y, 6, *keys, objective="next-token")
     assert task.labels.sum() == y.size
     start, trained = task.initial(), task.fit(task.initial(), rng()).weights
     named = task.layout.named(start)
@@ -310,7 +311,26 @@ def test_next_tokens(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found is not None
     assert found["accuracy"] == np.mean(chances.argmax(axis=2) == y)
     assert found["loss"] == pytest.approx(-np.log(np.take_along_axis(chances, y[..., None], 2)).mean(), rel=1e-5)
-    assert task.evaluate(trained) == {"accuracy": 1.0, "loss": pytest.approx(0, abs=0.1)}
+    assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
+    after = task.evaluate(trained)
+    assert after is not None
+    assert (after["accuracy"], after["loss"]) == (1.0, pytest.approx(0, abs=0.1))
+
+
+def test_padded_targets_do_not_count() -> None:
+    logits = torch.log(torch.tensor([[[0.2, 0.5, 0.3], [0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]]))
+    task = NextToken()
+    sums, count = task.measure(logits, torch.tensor([[1, 1, 0]]))  # the last one is padding
+    assert (sums["accuracy"], count) == (1, 2)
+    assert sums["loss"] == pytest.approx(-np.log(0.5) - np.log(0.2))
+    assert float(task.loss(logits, torch.tensor([[1, 1, 0]]))) == pytest.approx(sums["loss"] / 2)
+    assert task.derived({"loss": np.log(4.0)}) == {"perplexity": pytest.approx(4.0)}
+    assert float(task.loss(logits, torch.tensor([[0, 0, 0]]))) == 0.0
+
+
+def test_a_single_target_per_window_is_never_padding() -> None:
+    sums, count = NextToken().measure(torch.log(torch.tensor([[0.7, 0.3], [0.6, 0.4]])), torch.tensor([0, 1]))
+    assert (sums["accuracy"], count) == (1, 2)
 
 
 # Optimizers and learning rates

@@ -1,0 +1,38 @@
+"""Every client holds samples of one domain; a domain with several clients is divided between them at random."""
+
+import numpy as np
+
+from fedsim.config import NoParams
+from fedsim.errors import ConfigError
+from fedsim.partitions.allocation import apportion, require_samples
+from fedsim.partitions.split import Labels, Partition, Share
+
+
+def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Generator) -> list[Share]:
+    """Domains are the datasets side by side, else the users; each has equally many clients (one more or less)."""
+    if labels.source is None and labels.users is None:
+        raise ConfigError(
+            "partition by-domain needs domains: several datasets such as mnist+usps, or user_train and user_test"
+        )
+    owner = labels.source if labels.source is not None else np.unique(np.asarray(labels.users), return_inverse=True)[1]
+    domains, trains = int(owner.max()) + 1, len(labels.train)
+    if clients < domains:
+        raise ConfigError(f"{clients} clients cannot hold {domains} domains; use clients={domains} or more")
+    shares = []
+    for domain, members in enumerate(apportion(clients, np.ones(domains)).tolist()):
+        own = np.flatnonzero(owner == domain)
+        parts = own[own < trains], own[own >= trains]
+        for part in parts:
+            require_samples(len(part), members)
+        pieces = (np.array_split(rng.permutation(part), members) for part in parts)
+        shares += [Share(*piece) for piece in zip(*pieces, strict=True)]
+    return shares
+
+
+BY_DOMAIN = Partition(
+    "by-domain",
+    "samples of one domain: of datasets side by side, or of users that are domains",
+    NoParams,
+    by_domain,
+    needs_classes=False,
+)
