@@ -19,7 +19,7 @@ from fedsim.deploy.install import build_wheel, install
 from fedsim.deploy.inventory import Inventory
 from fedsim.deploy.machine_files import PACKAGES
 from fedsim.errors import FedsimError, unknown
-from fedsim.flower.app_bundle import app_bundle
+from fedsim.flower.control_api import start_request
 from fedsim.transport.polling import Polling
 
 T = TypeVar("T")
@@ -175,8 +175,8 @@ class Federation:
         `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ...
         """
         remote = self.run_folder(folder)
-        bundle = app_bundle(config.replace(out=remote, clients=len(self.nodes)))
-        (run,) = json.loads(f"[{self.server.run_module(CONTROL, 'start', stdin=bundle)}]")
+        request = start_request(config.replace(out=remote, clients=len(self.nodes)))
+        (run,) = self._control("start", stdin=request)
         try:
             return self._follow(run, output or self.report)
         except KeyboardInterrupt:
