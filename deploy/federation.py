@@ -26,7 +26,8 @@ T = TypeVar("T")
 Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_SECONDS = 120.0  # for the nodes to come online
-AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"  # modules that run on the machines
+# modules that run on the machines
+AGENT, CONTROL, POLICY = "fedsim.deploy.agent", "fedsim.deploy.control", "fedsim.deploy.policy"
 
 # Python code and shell scripts that run on the machines.
 VERSIONS = (
@@ -138,6 +139,18 @@ class Federation:
                 return str(error)
 
         return dict(zip((host.name for host in self.hosts), self._on_each(state, self.hosts), strict=True))
+
+    def policies(self) -> dict[str, dict[str, Any] | str]:
+        """By node: what its policy restricts, or why that is not known."""
+
+        def policy(host: Host) -> dict[str, Any] | str:
+            try:
+                found: dict[str, Any] = json.loads(host.run_module(POLICY))
+            except FedsimError as error:
+                return str(error)
+            return found
+
+        return dict(zip(self.nodes, self._on_each(policy, self.nodes.values()), strict=True))
 
     def doctor(self, hosts: Iterable[Host], *options: str) -> dict[str, list[Any]]:
         """What `fedsim doctor --home` finds on these machines, by name; their clocks are compared with this machine's."""

@@ -79,7 +79,9 @@ def check_bundle(bundle: bytes) -> None:
         with zipfile.ZipFile(BytesIO(bundle)) as archive:
             sizes = sorted((entry.filename, entry.file_size) for entry in archive.infolist())
         expected = _contents(app_bundle())
-        same = sizes == sorted((name, len(content)) for name, content in expected.items())  # before anything is unpacked
+        same = sizes == sorted(
+            (name, len(content)) for name, content in expected.items()
+        )  # before anything is unpacked
         if same and _contents(bundle) == expected:
             return
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
