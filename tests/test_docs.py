@@ -18,7 +18,7 @@ from fedsim.cli import COMMANDS
 from fedsim.config import RunConfig, key_of
 from fedsim.deploy import inventory
 from fedsim.strategies import ALGORITHMS
-from fedsim.sweep import sweep_file
+from fedsim.sweeps import sweep_file
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

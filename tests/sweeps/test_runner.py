@@ -11,7 +11,7 @@ import pytest
 
 from fedsim.config import RunConfig
 from fedsim.engine import launch
-from fedsim.sweep.runner import Cell, run_cell
+from fedsim.sweeps.runner import Cell, run_cell
 
 
 @pytest.fixture
