@@ -106,6 +106,11 @@ def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
     )
 
 
+def grid_cells(grid: Mapping[str, list[Scalar]], shared: Mapping[str, Scalar]) -> dict[str, RunConfig]:
+    """The configuration of every combination of the values in `grid`, by its name; `shared`: keys of all of them."""
+    return {_label("", point): parse({**shared, **point}) for point in _points(grid, "the grid")}
+
+
 def _special(tables: Mapping[str, Mapping[str, Any]], values: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """The further keys of a run with these values, from the tables [with.ALGORITHM] and [with."KEY=VALUE, ..."]."""
     special: dict[str, Scalar] = {}
