@@ -8,7 +8,6 @@ renamed into place.
 
 import json
 import platform
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -57,8 +56,8 @@ def new_folder(config: RunConfig) -> Path:
 
 def _create_folder(config: RunConfig) -> Path:
     """Creates a folder below runs/ that no other run has, whenever it begins."""
-    words = (config.algorithm, Path(config.dataset).stem, config.partition, config.seed)  # a dataset may be a path
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-" + "-".join(re.sub(r"[^\w.+-]", "_", str(word)) for word in words)
+    data = Path(config.dataset).stem.replace(":", "-")  # of a path its last part
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{data}-{config.partition}-{config.seed}"
     folder, number = Path("runs") / name, count(2)
     folder.parent.mkdir(exist_ok=True)
     while True:
