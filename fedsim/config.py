@@ -37,8 +37,8 @@ FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 # Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
-MODEL, PUBLIC = "model", "public"  # the models of single clients, by their ids; what the public data is
-FIXED = (*SECTIONS, MODEL, PUBLIC)
+MODEL, PUBLIC, DATA = "model", "public", "data"  # models of single clients, by their ids; public data; how data is read
+FIXED = (*SECTIONS, MODEL, PUBLIC, DATA)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -62,6 +62,25 @@ class PublicParams:
     """Parameters of the public data."""
 
     dataset: str = ""  # whose training samples it is; empty: the run's dataset, which is split without them
+
+
+@dataclass(frozen=True)
+class DataParams:
+    """How tables (CSV, Parquet, the Hugging Face hub), texts and images are read. Columns are named by their headings."""
+
+    label: str = "label"  # the column of the targets
+    user: str = ""  # the column of the users that samples belong to; empty: they are not told
+    features: tuple[str, ...] = ()  # the columns of the samples; empty: all others
+    categories: tuple[str, ...] = ()  # of these, columns whose values are categories: one input for each value
+    classes: tuple[str, ...] = ()  # the labels in the order of their numbers; empty: all that occur, sorted
+    objective: Literal["classification", "regression"] = "classification"  # what models are trained for
+    test: str = ""  # where the tests are: another table, or a split of the hub's dataset; empty: see docs/data.md
+    subset: str = ""  # the configuration of the hub's dataset
+    tokenizer: Literal["words", "characters"] = "words"  # what a token of a text is
+    length: PositiveInt = 200  # tokens of a text: longer ones are cut, shorter ones padded
+    vocabulary: Annotated[int, Ge(3)] = 20_000  # different token ids at most
+    tokens: str = ""  # a file with a token in every line: the vocabulary; empty: that of the training texts
+    size: NonNegativeInt = 0  # images are scaled to so many pixels a side; 0: as they are
 
 
 @dataclass(frozen=True)
@@ -167,6 +186,8 @@ class RunConfig:
             return self._fine_tuning(values)
         if section == PUBLIC:
             return build(PublicParams, values, section)
+        if section == DATA:
+            return build(DataParams, values, section)
         if section in SECTIONS:
             owner = self.part(section)
         else:
