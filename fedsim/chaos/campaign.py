@@ -15,6 +15,7 @@ from fedsim.registry import load
 
 LEVELS = {
     "inline": "fedsim.chaos.inline:Inline",
+    "grid": "fedsim.chaos.grid:Grid",
 }
 OUTCOMES = (oracle.SAME, oracle.REFUSED, oracle.LOST, oracle.WRONG, oracle.HUNG)
 FAILED = (oracle.WRONG, oracle.HUNG)
@@ -61,6 +62,8 @@ class Campaign:
     def run(self, faults: int, minutes: float, report: Callable[[Result], None], only: int | None = None) -> None:
         """Tries so many faults; no trial begins after so many minutes. `only`: the trial with this number alone."""
         deadline = time.monotonic() + 60 * minutes
+        for kind in self._classes:
+            shutil.rmtree(self.folder / kind.name, ignore_errors=True)  # of an earlier campaign
         with ExitStack() as stack:
             opened = {kind: kind(self.folder) for kind in self._classes}
             for level in opened.values():
@@ -74,7 +77,7 @@ class Campaign:
 
     def _try(self, level: Level, number: int) -> Result:
         fault, rng = draw(self.seed, type(level), number)
-        scenario = rng.choice(level.scenarios)
+        scenario = rng.choice([s for s in level.scenarios if not fault.scenarios or s.name in fault.scenarios])
         level.twin(scenario)
         trial = Trial(number, level, fault(), scenario, rng, level.folder / "trials" / str(number))
         began = time.monotonic()

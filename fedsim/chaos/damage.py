@@ -21,7 +21,8 @@ class Damage(Fault):
         trial.complete()
 
     def restore(self, trial: Trial) -> None:
-        shutil.copytree(forked(trial).interrupted(trial.scenario, trial.rng.choice((0.4, 0.6, 0.8))), trial.run)
+        snapshot = forked(trial).interrupted(trial.scenario, trial.rng.choice((0.4, 0.6, 0.8)))
+        shutil.copytree(snapshot.parent, trial.folder, dirs_exist_ok=True)  # with the disks of nodes, if there are any
 
     def damage(self, trial: Trial, folder: Path) -> None:
         files = [

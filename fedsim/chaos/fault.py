@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fedsim.chaos.process import Ended
 from fedsim.errors import FedsimError
 from fedsim.results.checkpoint import FOLDER as CHECKPOINT
-from fedsim.results.record import read_manifest
+from fedsim.results.record import read_manifest, read_summary
 
 RUN, CACHE = "run", "cache"  # in the folder of a trial
+BASE = ("model=mlr", "clients=4", "rounds=5", "checkpoint-every=1", "local-steps=2", "batch-size=64")
 Prepare = Callable[[], object]
 
 
@@ -44,6 +45,7 @@ class Fault(ABC):
     name: ClassVar[str]
     loss: ClassVar[str] = ""  # what may be lost, in words
     refusal: ClassVar[bool] = False  # the run may also end with an error that names the culprit
+    scenarios: ClassVar[tuple[str, ...]] = ()  # where it can be injected; empty: everywhere
     weight: ClassVar[int] = 1  # how often it is drawn, compared with others
 
     @classmethod
@@ -70,9 +72,16 @@ class Trial:
     notes: list[str] = field(default_factory=list)  # what was done
     culprits: list[str] = field(default_factory=list)  # one of them must be named by an error
     problems: list[str] = field(default_factory=list)  # what a fault itself found to be wrong
-    twin: Path | None = None  # the run folder that the result must be equal to; None: that of the undisturbed run
+    twins: list[Path] = field(default_factory=list)  # runs with the loss of the fault: the result may be one of theirs
+    settings: tuple[str, ...] = ()  # besides those of the scenario
+    disturb: Callable[[Any], None] = lambda grid: None  # called with the grid of a run, in its process
     earned: int = 0  # rounds that the last resume may not do again
     started: int = 0  # processes
+
+    @property
+    def config(self) -> list[str]:
+        """What the run is, as k=v."""
+        return [*BASE, *self.scenario.settings, *self.settings]
 
     @property
     def run(self) -> Path:
@@ -142,6 +151,10 @@ class Level(ABC):
     @abstractmethod
     def twin(self, scenario: Scenario) -> Path:
         """The folder of the undisturbed run of a scenario."""
+
+    def weights(self, run: Path) -> str:
+        """A fingerprint of everything that was learned in a run that is finished."""
+        return str(read_summary(run)["weights_sha256"])
 
     def leftovers(self) -> list[str]:
         """What is there between two trials and should not be."""

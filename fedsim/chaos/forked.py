@@ -11,7 +11,6 @@ from fedsim.chaos.fault import Fault, Level, Prepare, Scenario, Trial
 from fedsim.chaos.process import Copy
 from fedsim.results.record import MANIFEST
 
-BASE = ("model=mlr", "clients=4", "rounds=5", "checkpoint-every=1", "local-steps=2", "batch-size=64")
 COUNT = "operations.txt"
 
 
@@ -53,7 +52,7 @@ class Forked(Level):
         trial = self._plain_trial("twins", scenario)
         if not trial.run.exists():
             self._complete(trial)  # fills the cache, too
-            shutil.rmtree(trial.run)
+            shutil.rmtree(trial.folder)
             self._seconds[scenario] = self._complete(trial)
         return trial.run
 
@@ -100,5 +99,5 @@ def command(trial: Trial, engine: str) -> list[str]:
     """What a user types after `fedsim`: to go on with the run if there is one, else to start it."""
     if (trial.run / MANIFEST).exists():
         return ["resume", str(trial.run)]
-    settings = [word for setting in (*BASE, *trial.scenario.settings) for word in ("--set", setting)]
+    settings = [word for setting in trial.config for word in ("--set", setting)]
     return ["run", "--engine", engine, "--out", str(trial.run), *settings]

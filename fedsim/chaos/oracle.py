@@ -1,6 +1,7 @@
 """What must hold after a fault: the result of the undisturbed twin or an error that names the culprit, and no leftovers."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ def judge(trial: Trial) -> tuple[str, list[str]]:
         return HUNG, [*problems, f"took longer than {trial.level.patience:.0f} s"]
     last = trial.ended[-1]
     if last.code == 0:
-        problems += _compare(trial)
-        return (WRONG, problems) if problems else (SAME if trial.twin is None else LOST, [])
+        outcome, found = _compare(trial)
+        return (WRONG, problems + found) if problems + found else (outcome, [])
     told = _last_line(last.output)
     if not trial.fault.refusal:
         problems.append(f"ended with {last.code}: {told}")
@@ -32,36 +33,51 @@ def judge(trial: Trial) -> tuple[str, list[str]]:
     return (WRONG, problems) if problems else (REFUSED, [])
 
 
-def _compare(trial: Trial) -> list[str]:
-    twin = trial.twin or trial.level.twin(trial.scenario)
+def _compare(trial: Trial) -> tuple[str, list[str]]:
+    """The outcome of a run that ended, by comparing it with its twin and with those that have the loss of the fault."""
+    twin, run = trial.level.twin(trial.scenario), trial.run
     try:
-        summary, expected, manifest = read_summary(trial.run), read_summary(twin), read_manifest(trial.run)
-        events = read_events(trial.run)
+        summary, events, manifest = read_summary(run), read_events(run), read_manifest(run)
     except (FedsimError, ValueError) as error:
-        return [f"the run folder cannot be read: {error}"]
-    found = []
+        return WRONG, [f"the run folder cannot be read: {error}"]
+    expected, found = read_summary(twin), list[str]()
     if manifest["status"] != "finished":
         found.append(f"its status is {manifest['status']}")
     steps = [event["round"] for event in events if event["kind"] == "step"]
     if steps != list(range(1, expected["rounds"] + 1)):
         found.append(f"its steps are {steps}")
-    if summary["weights_sha256"] != expected["weights_sha256"]:
-        found.append("its weights differ")
-    if (trial.run / "model.npz").exists() != (twin / "model.npz").exists():
-        found.append("it has no model.npz, or one too many")
-    if trial.twin is None:
+    if not _finite([summary, events]):
+        found.append("not every number is finite")
+    accuracies = [value for kind in summary["accuracy"].values() for value in kind["per_client"] if value is not None]
+    if not all(0 <= value <= 1 for value in accuracies):
+        found.append(f"its accuracies are {accuracies}")
+    if manifest["resumed"] and trial.earned > manifest["resumed"][-1]:
+        found.append(f"{trial.earned} rounds were done, but it went on after round {manifest['resumed'][-1]}")
+    found += _leftovers(trial, twin)
+    if trial.level.weights(run) != trial.level.weights(twin):
+        same = [each for each in trial.twins if read_summary(each)["weights_sha256"] == summary["weights_sha256"]]
+        return LOST, [*found, *([] if same else ["its weights differ"])]
+    if not trial.fault.loss or trial.fault.refusal:
         if without_measurements(events) != without_measurements(read_events(twin)):
             found.append("its events differ")
         if _plain(without_measurements(summary)) != _plain(without_measurements(expected)):
             found.append("its summary differs")
-        found += [f"left behind: {name}" for name in sorted(files(trial.run) - files(twin))]
-        found += [f"missing: {name}" for name in sorted(files(twin) - files(trial.run))]
-    if manifest["resumed"] and trial.earned > manifest["resumed"][-1]:
-        found.append(f"{trial.earned} rounds were done, but it went on after round {manifest['resumed'][-1]}")
+    return SAME, found
+
+
+def _leftovers(trial: Trial, twin: Path) -> list[str]:
+    """Files that are there and should not, and the other way round."""
+    found = [f"left behind: {name}" for name in sorted(files(trial.run) - files(twin))]
+    found += [f"missing: {name}" for name in sorted(files(twin) - files(trial.run))]
     if trial.cache.exists():
-        new = files(trial.cache) - files(trial.level.cache)
-        found += [f"left in the cache: {name}" for name in sorted(new)]
+        found += [f"left in the cache: {name}" for name in sorted(files(trial.cache) - files(trial.level.cache))]
     return found
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or isfinite(value)
 
 
 def without_measurements(value: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsim.chaos.campaign import Campaign, Result
 
-DEFAULT_LEVELS = ("inline",)
-CHOICES = ("inline",)
+DEFAULT_LEVELS = ("inline", "grid")
+CHOICES = ("inline", "grid")
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
