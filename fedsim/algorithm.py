@@ -327,7 +327,8 @@ class Algorithm(Generic[P]):
     about: str  # one line for `fedsim list`
     params: type[P]  # frozen dataclass, defaults from the paper, constraints in its types; NoParams if there are none
     server: type[ServerStrategy[P, Any]]
-    client: str = "fedsim.clients.local_sgd:LocalSGD"  # "module:class", loaded on the clients only
+    # "module:class", loaded on the clients only; or the class itself, which notebooks and scripts may pass to `fedsim.run`
+    client: str | type[ClientBehaviour[P]] = "fedsim.clients.local_sgd:LocalSGD"
     pace: str = "synchronous"
     server_optimizer: str = "sgd"
     finetune: Callable[[P], FineTuning] = no_fine_tuning  # what its parameters say about fine-tuning

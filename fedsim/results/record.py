@@ -31,6 +31,7 @@ from fedsim.payload import TRAINING, Answer, Arrival, Failure, Job, Metrics, Run
 from fedsim.results.curves import KINDS, Curve
 from fedsim.results.matrices import Matrices
 from fedsim.results.metric import Metric
+from fedsim.results.observers import observers
 from fedsim.results.progress import Progress, Silent
 from fedsim.server.fleet import Fleet
 
@@ -55,7 +56,8 @@ def new_folder(config: RunConfig) -> Path:
 
 def _create_folder(config: RunConfig) -> Path:
     """Creates a folder below runs/ that no other run has, whenever it begins."""
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{config.dataset}-{config.partition}-{config.seed}"
+    data = Path(config.dataset).stem.replace(":", "-")  # of a path its last part
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{data}-{config.partition}-{config.seed}"
     folder, number = Path("runs") / name, count(2)
     folder.parent.mkdir(exist_ok=True)
     while True:
@@ -95,6 +97,7 @@ class Record:
         self.failures: list[dict[str, Any]] = []
         self.bytes_up = self.bytes_down = 0  # of vectors, as far as they were sent and taken
         self._progress = progress or Silent()
+        self._observers = observers()
         self._started = time.monotonic()
         self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
         self._wasted: list[dict[str, Any]] = []  # since the last step
@@ -102,7 +105,7 @@ class Record:
         self._local: dict[int, Metrics] = {}  # metrics after training, until their results are accounted for
         self._late: list[dict[str, Any]] = []  # failures after the last step
         self._virtual = 0.0
-        self.reached_target = False  # by the global model, in an evaluated round
+        self.ends_early = False  # the global model has reached the run's target, or an observer wants the run to end
         self._moments = {0: (0.0, 0.0)}  # round -> seconds of the run's clock and bytes sent until then
         self.run = RunIdentity.new()
         self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
@@ -132,6 +135,8 @@ class Record:
         self._manifest("running")
         config = self.config
         self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
+        for observer in self._observers:
+            observer.begin(self)
 
     @property
     def _main(self) -> Metric:
@@ -145,7 +150,7 @@ class Record:
             raise ConfigError(
                 f"target={self.config.target:g} is of the global model, but {self.config.algorithm} has none"
             )
-        self.reached_target |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
+        self.ends_early |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
 
     def _to_target(self, axis: Sequence[float]) -> float | None:
         values = np.array([value for _, value in self.curves["global"].points])
@@ -261,6 +266,8 @@ class Record:
     def end(self, status: str) -> None:
         self._progress.end()
         self._manifest(status)
+        for observer in self._observers:
+            observer.end(self, status)
 
     def summary(self, sha256: str = "") -> dict[str, Any]:
         config, ids = self.config, [c.id for c in self.fleet.clients]
@@ -324,6 +331,8 @@ class Record:
         if self.folder is not None:
             with (self.folder / EVENTS).open("a") as file:
                 file.write(json.dumps(event) + "\n")
+        for observer in self._observers:
+            self.ends_early |= observer.event(event)
 
     def _account(self, event: Mapping[str, Any]) -> None:
         """Adds one event to the curves; the same way while it happens and when a run is resumed."""
