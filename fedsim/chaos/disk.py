@@ -156,7 +156,7 @@ def failing(number: int, code: int, lasting: bool) -> Before:
 
     def before(now: int, operation: Operation) -> None:
         if now == number or (lasting and now > number and operation.kind in NEED_SPACE):
-            if code == errno.ENOSPC:
+            if now == number and code == errno.ENOSPC:
                 operation.half()
             raise OSError(code, os.strerror(code), str(operation.path))
 
