@@ -344,5 +344,7 @@ class Algorithm(Generic[P]):
     # "module:function", what every client tells of its data before the first round: (ClientData, params) -> arrays by
     # name, which the server finds in `Client.statistics`
     statistics: str = ""
+    # The server learns how many samples of each class a client has, from the roll call (`Client.labels`) or from uplinks
+    label_counts: bool = False
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`
