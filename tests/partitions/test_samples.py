@@ -189,9 +189,8 @@ def test_real_valued_targets_are_split_without_labels(tmp_path: Path, partition:
 
 @pytest.mark.parametrize("partition", ["dirichlet", "shards", "classes", "practical", "sc-niid", "feature-shift"])
 def test_real_valued_targets_cannot_be_split_by_class(root: Path, partition: str) -> None:
-    says = (
-        f"partition={partition} splits by class, .*regression. have no class labels; use by-user, iid, own, quantity$"
-    )
+    possible = "by-domain, by-user, iid, own, quantity"
+    says = f"partition={partition} splits by class, .*regression. have no class labels; use {possible}$"
     with pytest.raises(ConfigError, match=says):
         client_data(read(root, "targets", f"partition={partition}"), 0)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsim import registry
+from fedsim.clients import text_models
 from fedsim.clients.task import TorchTask
 from fedsim.config import read
 from fedsim.errors import ConfigError
@@ -45,31 +47,19 @@ def test_positions_in_an_alphabet_leave_room_for_padding(tmp_path: Path) -> None
         datasets.load("wrong", str(tmp_path))
 
 
-def test_only_a_factory_that_asks_for_it_gets_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsim.clients import models
+def mean_of_ids(shape: tuple[int, ...], classes: int, vocabulary: int) -> text_models.FastText:
+    return text_models.FastText(shape, classes, vocabulary)
 
-    seen = []
 
-    def make(shape: tuple[int, ...], classes: int, vocabulary: int) -> models.MLR:
-        seen.append(vocabulary)
-        return models.MLR(shape, classes)
-
+def test_a_factory_that_asks_for_it_gets_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.providers("model"), "mean-of-ids", f"{__name__}:mean_of_ids")
     x = np.array([[2, 3], [4, 5]])
     np.savez(tmp_path / "ids.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1], vocabulary=9)
-    config = read(None, ["dataset=ids", f"data-root={tmp_path}", "clients=1", "model=mlr"])
-    data = client_data(config, 0)
-    TorchTask(config, data, 2)  # mlr takes the shape and the classes alone
-    monkeypatch.setattr(
-        "fedsim.clients.task.registry.find", lambda kind, name, find=official_find: find(kind, name, make)
-    )
-    TorchTask(config.replace(seed=1), data, 2)
-    assert seen == [9]
-
-
-def official_find(kind: str, name: str, make: object) -> object:
-    from fedsim import registry
-
-    return make if kind == "model" else registry.load(registry.providers(kind)[name])
+    config = read(None, ["dataset=ids", f"data-root={tmp_path}", "clients=1", "model=mean-of-ids"])
+    layout = TorchTask(config, client_data(config, 0), 2).layout
+    assert layout.parameters[0].shape == (9, 64)
+    with pytest.raises(ConfigError, match=r"'mlr' needs real numbers, not token ids .* Models that fit: fasttext, "):
+        TorchTask(config.replace(model="mlr"), client_data(config, 0), 2)
 
 
 def test_news_as_published(tmp_path: Path) -> None:
