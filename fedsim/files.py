@@ -34,9 +34,10 @@ BLOCK = 1 << 20  # bytes that are read at a time
 # Writing
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any], durable: bool = True) -> None:
     """With a CRC-32 as its last entry, which `read_json` compares."""
-    write_text(path, sealed(value, indent=1) + "\n")
+    with replacing(path, durable=durable) as file:
+        file.write(f"{sealed(value, indent=1)}\n".encode())
 
 
 def write_text(path: Path, text: str) -> None:

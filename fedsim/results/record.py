@@ -463,11 +463,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run, or its copy if the manifest is damaged; raises ConfigError if there is none."""
     try:
         return _read_json(folder, MANIFEST)
-    except ConfigError as error:
+    except ConfigError:
         if not (folder / COPY).exists():
             raise
         found = _read_json(folder, COPY)
-        _warn_once(f"{error}: its copy in {folder / COPY} is used")
+        _warn_once(f"{folder / MANIFEST} is missing or damaged: its copy in {folder / COPY} is used")
         return found
 
 
@@ -478,11 +478,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
         return read_json(folder / name)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise ConfigError(f"{folder} is not the folder of a run: {name} cannot be read ({why})") from error
-    except DamagedError as error:
-        raise ConfigError(str(error)) from error
+    except (OSError, DamagedError) as error:
+        raise ConfigError(f"{folder} is not the folder of a run: {name} cannot be read ({error})") from error
 
 
 @cache
