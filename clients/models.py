@@ -28,6 +28,7 @@ class HeadOnBase(nn.Module):
     """The output is head(base(x)); what the base returns are the features."""
 
     kind: ClassVar[Kind | None] = None  # None: not known, so nothing is refused
+    head_name: str = ""  # of the head in checkpoints of this network that do not have it apart
     base: nn.Module
     head: nn.Module
 

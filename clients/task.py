@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fedsim import peak_memory, registry
 from fedsim.algorithm import ClassStatistics, Dataset, Fit, Statistic
-from fedsim.clients.models import check_fits
+from fedsim.clients.building import build_model
 from fedsim.clients.objectives import Objective
+from fedsim.clients.pretrained import load_pretrained
 from fedsim.clients.seeded import seeded
 from fedsim.clients.training import (
     BatchStep,
@@ -62,7 +63,9 @@ class TorchTask:
         self.objective: Objective = registry.find("objective", data.objective)()
         self.shape = data.x_train.shape[1:]
         self._vocabulary = data.vocabulary
-        self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
+        self.output_size = classes or prod(
+            data.y_train.shape[1:]
+        )  # of real-valued targets, one for each of their entries
         self.layout = self._network.layout
         self._samples = {
             "train": Samples(data.x_train, data.y_train, self.device),
@@ -84,7 +87,7 @@ class TorchTask:
 
     def network(self, name: str) -> "Network":
         """The run's model (`model`), another network of its algorithm, or a registered model."""
-        return network(self.config, name, self.shape, self._outputs, self.device, get_ident(), self._vocabulary)
+        return network(self.config, name, self.shape, self.output_size, self.device, get_ident(), self._vocabulary)
 
     def initial(self, network: str = "model") -> Weights:
         return self.network(network).initial.copy()
@@ -158,7 +161,7 @@ class TorchTask:
                 labels.append(y)
             values, owner = torch.cat(rows).double(), torch.cat(labels)
             values = nn.functional.normalize(values) if of == "directions" else values
-            one_hot = nn.functional.one_hot(owner, self._outputs).double()
+            one_hot = nn.functional.one_hot(owner, self.output_size).double()
             counts = one_hot.sum(0)
             shares = one_hot / counts.clamp(min=1)
             means, squares = shares.T @ values, shares.T @ values.square().sum(1)
@@ -271,11 +274,12 @@ def _kind(module: nn.Module) -> str:
 
 @dataclass(frozen=True)
 class Network:
-    """A network object with its layout and its initial weights."""
+    """A network object with its layout and its initial weights; in words, what of a checkpoint these are not."""
 
     module: nn.Module
     layout: Layout
     initial: Weights
+    note: str = ""
 
 
 @lru_cache(maxsize=128)  # several architectures, several networks of an algorithm, several threads
@@ -293,36 +297,42 @@ def network(
     Threads must not share a network: `thread` is the id of the one that asks. `vocabulary`: different token ids of the
     samples; 0: they are no tokens.
     """
-    networks = registry.find("algorithm", config.algorithm).networks
-    if name == "model" or name.startswith(DRAW):
-        make, key = registry.find("model", config.model), ["model"] if name == "model" else ["network", name]
+    networks, key, note = registry.find("algorithm", config.algorithm).networks, ["network", name], ""
+    drawn = name.startswith(DRAW)
+    if name == "model" or drawn:
+        model, key = config.model, key if drawn else ["model"]
     elif networks.get(name, "").startswith(PARAMETER):
         chosen = getattr(config.params(config.algorithm), networks[name].removeprefix(PARAMETER))
         if not chosen:
             return network(config, "model", shape, classes, device, thread, vocabulary)
-        make, key = registry.find("model", chosen), ["network", name]
+        model = chosen
     elif name in networks:
-        make, key = registry.load(networks[name]), ["network", name]
-    elif name in registry.providers("model"):
-        make, key = registry.find("model", name), ["network", name]
+        model = ""
+    elif name in registry.providers("model") or registry.is_place("model", name):
+        model = name
     else:
         raise ConfigError(
             f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks) or 'none'}. "
             f"Registered models: {', '.join(registry.names('model'))}"
         )
-    check_fits(make, config.model if name == "model" else name, shape, vocabulary)
     with seeded(int(stream(config.seed, *key).integers(2**63))):
-        module: nn.Module = make(shape, classes, **_further(make, config, shape, classes, device, vocabulary))
+        if model:
+            module = build_model(model, shape, classes, vocabulary)
+        else:
+            make = registry.load(networks[name])
+            module = make(shape, classes, **_further(make, config, shape, classes, device, vocabulary))
+    if config.pretrained and (name == "model" or drawn):
+        note = load_pretrained(module, config.pretrained, head=not drawn)  # draws of a whole checkpoint would be one
     module.to(device).to(memory_format=torch.channels_last)
     if config.compile:
         module.compile()
-    return Network(module, layout_of(module), weights_of(module))
+    return Network(module, layout_of(module), weights_of(module), note)
 
 
 def _further(
     make: Any, config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device, vocabulary: int
 ) -> Mapping[str, int]:
-    """What a factory asks for by the names of its parameters, besides the shape of a sample and the classes.
+    """What a factory of a further network asks for by name, besides the shape of a sample and the classes.
 
     features    the width of the features of the run's model
     vocabulary  how many different token ids the samples can hold; 0: they are no tokens

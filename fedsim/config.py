@@ -2,7 +2,7 @@
 
 Keys are flat and written with dashes. Besides the fields of `RunConfig` there are sections, written with a dotted
 prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`. The section
-`model` names the models of single clients: `model.3`.
+`model` names the models of single clients (`model.3`), and the checkpoint that they start from (`model.pretrained`).
 """
 
 import dataclasses
@@ -37,7 +37,11 @@ FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 # Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
-MODEL, PUBLIC = "model", "public"  # the models of single clients, by their ids; what the public data is
+MODEL, PUBLIC = (
+    "model",
+    "public",
+)  # the models of single clients, by their ids, and their start; what the public data is
+PRETRAINED = "pretrained"
 FIXED = (*SECTIONS, MODEL, PUBLIC)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
@@ -188,18 +192,30 @@ class RunConfig:
         """The different models of the run's clients, as far as its configuration tells; nodes may name their own."""
         return list(dict.fromkeys(map(self.model_of, range(self.clients))))
 
+    @property
+    def pretrained(self) -> str:
+        """The checkpoint that the model starts from, a path; empty: none."""
+        return str(self.sections.get(MODEL, {}).get(PRETRAINED, ""))
+
     def with_model(self, name: str) -> "RunConfig":
         """The same run for a client with this model."""
         sections = {section: values for section, values in self.sections.items() if section != MODEL}
+        if self.pretrained:
+            sections[MODEL] = {PRETRAINED: self.pretrained}
         return self if (self.model, self.sections) == (name, sections) else self.replace(model=name, sections=sections)
 
     def _check_models(self) -> None:
-        own = self.sections.get(MODEL, {})
+        own = {key: value for key, value in self.sections.get(MODEL, {}).items() if key != PRETRAINED}
         for key in own:
             if not (key.isdecimal() and str(int(key)) == key and int(key) < self.clients):
-                raise ConfigError(f"{MODEL}.{key} names no client: the run has clients 0 to {self.clients - 1}")
+                known = f"the run has clients 0 to {self.clients - 1}, and {MODEL}.{PRETRAINED} is their start"
+                raise ConfigError(f"{MODEL}.{key} names no client: {known}")
         for name in (*(_listed(self.model) or [self.model]), *map(str, own.values())):
             registry.check("model", name)
+        if self.pretrained and len(self.models) > 1:
+            raise ConfigError(
+                f"{MODEL}.{PRETRAINED} is the start of one model, but the clients have {', '.join(self.models)}"
+            )
 
     def part(self, section: str) -> Any:
         """What a section's key chose: a partition, a pace, an aggregator, ...; `auto`: what the algorithm was made for."""

@@ -7,9 +7,12 @@ costs no import until it is used. A third party adds names through the entry poi
     [project.entry-points."fedsim.algorithms"]
     my-method = "my_package:MY_METHOD"
 
-A name that two providers claim is an error: a run must never depend on which of them was installed first.
+A name that two providers claim is an error: a run must never depend on which of them was installed first. A model may
+also be named by where it is, "module:class", without any registration.
 """
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -69,9 +72,17 @@ def names(kind: str) -> list[str]:
     return sorted(providers(kind))
 
 
+def is_place(kind: str, name: str) -> bool:
+    """Whether a name says itself where its object is: "module:class", which models may."""
+    return kind == "model" and ":" in name
+
+
 def check(kind: str, name: str) -> None:
-    """An unknown name is refused with the choices; a known one is not loaded."""
-    if name not in providers(kind):
+    """An unknown name is refused with the choices; a known one is not loaded, and a place is not looked up."""
+    if is_place(kind, name):
+        if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
+            raise ConfigError(f"{kind} {name!r} is no place of a class: write module:class, such as my_module:MyNet")
+    elif name not in providers(kind):
         unknown(kind, name, providers(kind))
 
 
@@ -79,6 +90,8 @@ def check(kind: str, name: str) -> None:
 def find(kind: str, name: str) -> Any:
     """The object registered under `name`."""
     check(kind, name)
+    if is_place(kind, name):
+        return _at_place(kind, name)
     known = providers(kind)
     try:
         found = load(known[name])
@@ -87,6 +100,23 @@ def find(kind: str, name: str) -> Any:
     if kind == "algorithm" and found.name != name:
         raise ConfigError(f"algorithm {name!r} is provided by {known[name]}, which calls itself {found.name!r}")
     return found
+
+
+def _at_place(kind: str, name: str) -> Any:
+    """The object at "module:class". Modules are also looked for in the working folder, last."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = import_module(module)
+    except Exception as error:  # whatever the module does when it is imported
+        raise ConfigError(
+            f"{kind} {name!r}: module {module!r} cannot be imported ({type(error).__name__}: {error}). Install it, or "
+            "add its folder to PYTHONPATH, on every machine that trains"
+        ) from error
+    if not hasattr(found, attribute):
+        unknown(f"class in module {module!r}", attribute, (k for k, v in vars(found).items() if isinstance(v, type)))
+    return getattr(found, attribute)
 
 
 def describe(kind: str, name: str) -> str:

@@ -70,7 +70,7 @@ def initial(message: Message, context: Context) -> Message:
     """Layout and initial weights of a network, for a server that has neither data nor torch."""
     task, _ = task_of(_config(context), _client_id(context), wire.classes_of(message))
     network = task.network(wire.network_of(message))
-    return wire.pack_initial(network.layout, network.initial, message)
+    return wire.pack_initial(network.layout, network.initial, message, network.note)
 
 
 @app.train()
@@ -91,7 +91,7 @@ def evaluate(message: Message, context: Context) -> Message:
     work, store = _client_job(message, context)
     answer = work.run()
     if work.job.keep and store is not None:
-        work.keep(store, wire.run_of(message).id, wire.classes_of(message), answer.report.personal)
+        work.keep(store, wire.run_of(message).id, answer.report.personal)
     return wire.pack_answer(answer, message)
 
 

@@ -62,7 +62,8 @@ def new_folder(config: RunConfig) -> Path:
 
 def _create_folder(config: RunConfig) -> Path:
     """Creates a folder below runs/ that no other run has, whenever it begins."""
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{config.dataset}-{config.partition}-{config.seed}"
+    data = Path(config.dataset).stem.replace(":", "-")  # of a path its last part
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{data}-{config.partition}-{config.seed}"
     folder, number = Path("runs") / name, count(2)
     folder.parent.mkdir(exist_ok=True)
     while True:

@@ -137,7 +137,10 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
 
     def ask(client: Client, network: str) -> tuple[Layout, Weights]:
         query = wire.pack_query(client.node, wire.INITIAL, config.timeout, classes, network)
-        return wire.unpack_initial(exchange(grid, [query], config.timeout)[client.node])
+        layout, initial, note = wire.unpack_initial(exchange(grid, [query], config.timeout)[client.node])
+        if note:
+            log.info("%s", note)
+        return layout, initial
 
     owners = {client.model: client for client in reversed(clients)}  # the first client with each model
     check_models(config, owners)

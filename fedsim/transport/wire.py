@@ -306,15 +306,16 @@ def unpack_presence(message: Message) -> tuple[dict[str, Any], dict[str, NDArray
     return _numbers(message.content, NUMBERS), _payload(message.content)[1]
 
 
-def pack_initial(layout: Layout, initial: Weights, order: Message) -> Message:
-    content = RecordDict({NUMBERS: ConfigRecord({"layout": layout.to_json()})})
+def pack_initial(layout: Layout, initial: Weights, order: Message, note: str = "") -> Message:
+    """`note`: what the user should know about the initial weights."""
+    content = RecordDict({NUMBERS: ConfigRecord({"layout": layout.to_json(), "note": note})})
     content.update(Encoder().content({"model": initial}, {}))
     return Message(content, reply_to=order)
 
 
-def unpack_initial(message: Message) -> tuple[Layout, Weights]:
-    weights, _ = _payload(message.content)
-    return Layout.from_json(str(_numbers(message.content, NUMBERS)["layout"])), weights["model"]
+def unpack_initial(message: Message) -> tuple[Layout, Weights, str]:
+    (weights, _), about = _payload(message.content), _numbers(message.content, NUMBERS)
+    return Layout.from_json(str(about["layout"])), weights["model"], str(about.get("note", ""))
 
 
 # A client's state, kept in Flower's per-node state
