@@ -468,6 +468,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not (folder / COPY).exists():
             raise
         found = _read_json(folder, COPY)
+        if (folder / SUMMARY).exists():  # which is written at the end
+            found["status"] = "finished"
         _warn_once(f"{folder / MANIFEST} is missing or damaged: its copy in {folder / COPY} is used")
         return found
 

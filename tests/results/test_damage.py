@@ -227,7 +227,8 @@ def test_matrices_that_were_damaged_are_lost_alone(
     config = small("algorithm=fedamp", "rounds=3", f"out={tmp_path / 'run'}")
     launch(config, "inline")
     wanted = read_summary(tmp_path / "run")["weights_sha256"]
-    (tmp_path / "run" / "manifest.json").unlink()
+    for name in ("manifest.json", "summary.json"):  # as if it had been killed at the very end
+        (tmp_path / "run" / name).unlink()
     flip(tmp_path / "run" / "matrices" / "round-000002.npz")
     launch(config.replace(resume=True), "inline")
     assert read_summary(tmp_path / "run")["weights_sha256"] == wanted
