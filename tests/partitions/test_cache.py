@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedsim import config as configs
+from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.partitions import cache, client_data, datasets, iid
@@ -163,8 +164,9 @@ def test_a_cache_that_belongs_to_somebody_else_is_verified_by_every_process(
 
 
 def test_a_split_of_samples_that_are_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    dealt = [0, 0]
-    monkeypatch.setattr(iid, "IID", replace(iid.IID, split=lambda *_: [Share(np.array(dealt), np.array([1]))] * 4))
+    dealt, find = [0, 0], registry.find
+    wrong = replace(iid.IID, split=lambda *_: [Share(np.array(dealt), np.array([1]))] * 4)
+    monkeypatch.setattr(registry, "find", lambda kind, name: wrong if name == "iid" else find(kind, name))
     for dealt[1] in (-1, 1797):
         told = f"partition=iid deals the sample {dealt[1]}; samples run from 0 to 1796"
         with pytest.raises(ConfigError, match=told):

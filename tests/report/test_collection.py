@@ -62,7 +62,7 @@ def test_events_that_are_cut_off_count_as_far_as_they_go(home: Path) -> None:
 
 def test_a_run_that_is_not_finished_counts_only_by_itself(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copytree(home / "good", home / "half")
-    manifest = json.loads((home / "half" / "manifest.json").read_text())
+    manifest = read_manifest(home / "half")
     (home / "half" / "manifest.json").write_text(json.dumps({**manifest, "status": "running"}))
     assert [run.folder.name for run in collect_runs([home]).runs] == ["good"]
     unfinished = f"{home / 'half'} is not finished: running after round 2 of 2"
