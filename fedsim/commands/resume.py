@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_resumable(folder: Path, any_version: bool) -> "tuple[RunConfig, str]":
+def read_resumable(folder: Path, any_version: bool = False) -> "tuple[RunConfig, str]":
     """The configuration that resumes the run in this folder, and the engine it ran on. Raises ConfigError if the run is
     finished, if another version began it and not `any_version`, or if the folder holds none."""
     from fedsim import config as configs

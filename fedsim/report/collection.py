@@ -13,7 +13,7 @@ from fedsim.report.runs import RunResult, choose_metric
 from fedsim.report.settings import Setting, group_by_setting
 from fedsim.results.metric import Metric
 from fedsim.results.record import holds_run
-from fedsim.sweep.manifest import SWEEP_MANIFEST, PlannedRun, SearchResult, read_sweep_manifest
+from fedsim.sweeps.manifest import SWEEP_MANIFEST, PlannedRun, SearchResult, read_sweep_manifest
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from fedsim.errors import ConfigError, unknown
 from fedsim.payload import TRAINING
 from fedsim.results.metric import Metric, Values, read_metrics
 from fedsim.results.record import COSTS, read_events, read_manifest
-from fedsim.sweep.manifest import PlannedRun, read_sweep_manifest
+from fedsim.sweeps.manifest import PlannedRun, read_sweep_manifest
 
 CLASSIFICATION = "classification"  # the objective of runs whose manifest names none
 

@@ -36,6 +36,7 @@ from fedsim.results.events import read_events as read_events
 from fedsim.results.matrices import FOLDER as MATRICES
 from fedsim.results.matrices import Matrices
 from fedsim.results.metric import Metric
+from fedsim.results.observers import observers
 from fedsim.results.progress import Progress, Silent
 from fedsim.server.fleet import Fleet
 
@@ -119,6 +120,7 @@ class Record:
         self.failures: list[dict[str, Any]] = []
         self.bytes_up = self.bytes_down = 0  # of vectors, as far as they were sent and taken
         self._progress = progress or Silent()
+        self._observers = observers()
         self._started = time.monotonic()
         self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
         self._wasted: list[dict[str, Any]] = []  # since the last step
@@ -126,7 +128,7 @@ class Record:
         self._local: dict[int, Metrics] = {}  # metrics after training, until their results are accounted for
         self._late: list[dict[str, Any]] = []  # failures after the last step
         self._virtual = 0.0
-        self.reached_target = False  # by the global model, in an evaluated round
+        self.ends_early = False  # the global model has reached the run's target, or an observer wants the run to end
         self._round, self._traffic = 0, 0.0  # the last one, and the bytes that were sent until its end
         self._moments: list[tuple[float, float]] = []  # of the points of the global curve: virtual seconds and bytes
         self.run = RunIdentity.new()
@@ -163,6 +165,8 @@ class Record:
         self._manifest("running", copy=True)
         config = self.config
         self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
+        for observer in self._observers:
+            observer.begin(self)
 
     @property
     def _main(self) -> Metric:
@@ -176,7 +180,7 @@ class Record:
             raise ConfigError(
                 f"target={self.config.target:g} is of the global model, but {self.config.algorithm} has none"
             )
-        self.reached_target |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
+        self.ends_early |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
 
     def _to_target(self, axis: Sequence[float]) -> float | None:
         values = np.array([value for _, value in self.curves["global"].points])
@@ -299,6 +303,8 @@ class Record:
             if status == "finished":
                 raise
             log.warning("%s", error)  # what ended the run matters more
+        for observer in self._observers:
+            observer.end(self, status)
 
     def summary(self, sha256: str = "") -> dict[str, Any]:
         config, ids = self.config, [c.id for c in self.fleet.clients]
@@ -360,6 +366,8 @@ class Record:
         event["cost"] = {name: round(value, 6) for name, value in self._spent.items()} | {"memory": peak_memory.peak()}
         self._spent = dict.fromkeys(COSTS, 0.0)
         self.events.append(event)
+        for observer in self._observers:
+            self.ends_early |= observer.event(event)
 
     def _account(self, event: Mapping[str, Any]) -> None:
         """Adds one event to the curves; the same way while it happens and when a run is resumed."""

@@ -12,7 +12,7 @@ from fedsim.cli import main
 from fedsim.config import RunConfig
 from fedsim.report.collection import collect_runs
 from fedsim.results.record import read_manifest
-from fedsim.sweep.manifest import PlannedRun, SweepManifest
+from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 
 Finished = Callable[..., dict[str, Any]]
 

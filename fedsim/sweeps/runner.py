@@ -6,13 +6,14 @@ a failed one keeps the reason in failure.txt and is repeated only on request. Ra
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fedsim import config as configs
+from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.files import write_text
@@ -112,7 +113,7 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
                 task = ray.remote(run_cell).options(num_cpus=1, num_gpus=cell.config.worker_gpus, max_retries=0)
-                running[task.remote(cell.config.flat())] = cell
+                running[task.remote(cell.config.flat(), registry.added())] = cell
                 cell.status = "running"
             ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
             for reference in ready:
@@ -143,12 +144,15 @@ def _failure(reference: Any) -> str:
         return f"its worker died: {str(error).strip().splitlines()[0]}"
 
 
-def run_cell(values: dict[str, configs.Scalar]) -> str:
+def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any]) -> str:
     """Runs one cell in this process, with the inline engine; called in a Ray worker. Output and log records go to
-    log.txt in the folder of the cell. Returns the reason of a failure, or an empty text."""
+    log.txt in the folder of the cell. Returns the reason of a failure, or an empty text. `objects`: see
+    `registry.added`."""
     from fedsim.client.jobs import forget
     from fedsim.engine.launch import launch
 
+    for (kind, name), thing in objects.items():
+        registry.add(kind, name, thing)
     config = configs.parse(values)
     folder = Path(config.out)
     with locked(folder, wait=True), (folder / LOG).open("a") as file, redirect_stdout(file), redirect_stderr(file):
