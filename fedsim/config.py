@@ -125,6 +125,7 @@ class RunConfig:
     )
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
+    any_version: bool = False  # resume also a run that another version of fedsim began
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     @cached_property
