@@ -2,10 +2,11 @@
 
 Keys are flat and written with dashes. Besides the fields of `RunConfig` there are sections, written with a dotted
 prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`. The section
-`model` names the models of single clients: `model.3`.
+`model` names the models of single clients (`model.3`), and the checkpoint that they start from (`model.pretrained`).
 """
 
 import dataclasses
+import json
 import shlex
 import tomllib
 import types
@@ -37,7 +38,9 @@ FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 # Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
-MODEL, PUBLIC, DATA = "model", "public", "data"  # models of single clients, by their ids; public data; how data is read
+# The models of single clients, by their ids, and their start; what the public data is; how data is read.
+MODEL, PUBLIC, DATA = "model", "public", "data"
+PRETRAINED = "pretrained"
 FIXED = (*SECTIONS, MODEL, PUBLIC, DATA)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
@@ -139,6 +142,7 @@ class RunConfig:
     )
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
+    any_version: bool = False  # resume also a run that another version of fedsim began
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     @cached_property
@@ -208,18 +212,30 @@ class RunConfig:
         """The different models of the run's clients, as far as its configuration tells; nodes may name their own."""
         return list(dict.fromkeys(map(self.model_of, range(self.clients))))
 
+    @property
+    def pretrained(self) -> str:
+        """The checkpoint that the model starts from, a path; empty: none."""
+        return str(self.sections.get(MODEL, {}).get(PRETRAINED, ""))
+
     def with_model(self, name: str) -> "RunConfig":
         """The same run for a client with this model."""
         sections = {section: values for section, values in self.sections.items() if section != MODEL}
+        if self.pretrained:
+            sections[MODEL] = {PRETRAINED: self.pretrained}
         return self if (self.model, self.sections) == (name, sections) else self.replace(model=name, sections=sections)
 
     def _check_models(self) -> None:
-        own = self.sections.get(MODEL, {})
+        own = {key: value for key, value in self.sections.get(MODEL, {}).items() if key != PRETRAINED}
         for key in own:
             if not (key.isdecimal() and str(int(key)) == key and int(key) < self.clients):
-                raise ConfigError(f"{MODEL}.{key} names no client: the run has clients 0 to {self.clients - 1}")
+                known = f"the run has clients 0 to {self.clients - 1}, and {MODEL}.{PRETRAINED} is their start"
+                raise ConfigError(f"{MODEL}.{key} names no client: {known}")
         for name in (*(_listed(self.model) or [self.model]), *map(str, own.values())):
             registry.check("model", name)
+        if self.pretrained and len(self.models) > 1:
+            raise ConfigError(
+                f"{MODEL}.{PRETRAINED} is the start of one model, but the clients have {', '.join(self.models)}"
+            )
 
     def part(self, section: str) -> Any:
         """What a section's key chose: a partition, a pace, an aggregator, ...; `auto`: what the algorithm was made for."""
@@ -355,10 +371,26 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
 
 
 def from_run_config(run_config: Mapping[str, Scalar]) -> RunConfig:
-    """Flower's run config, whose key `set` may carry any further pairs: set = "partition.classes=2 lr=0.1"."""
+    """Flower's run config as a RunConfig."""
+    return _parse_once(tuple(sorted(flat_run_config(run_config).items())))
+
+
+def flat_run_config(run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The keys of Flower's run config. Its key `set` may carry any further ones, as pairs or as a JSON object:
+    set = "partition.classes=2 lr=0.1", set = '{"partition.classes": 2, "lr": 0.1}'."""
     values = dict(run_config)
     extra = str(values.pop(EXTRA_KEY, ""))
-    return _parse_once(tuple(sorted({**values, **assignments(shlex.split(extra))}.items())))
+    return {**values, **(_read_json(extra) if extra.startswith("{") else assignments(shlex.split(extra)))}
+
+
+def _read_json(text: str) -> dict[str, Scalar]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{EXTRA_KEY} is not a valid JSON object: {error}") from error
+    if wrong := [key for key, value in found.items() if not isinstance(value, Scalar)]:
+        raise ConfigError(f"{wrong[0]} in {EXTRA_KEY} must be a text, a number or a boolean, not {found[wrong[0]]!r}")
+    return dict(found)
 
 
 @cache

@@ -8,7 +8,7 @@ dataset of the hub. `A+B` names several datasets side by side that share their l
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache as memoize
 from pathlib import Path
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedsim import registry
 from fedsim.config import DataParams
 from fedsim.errors import ConfigError, unknown
+from fedsim.files import write_json, write_npy, write_text
 from fedsim.partitions import cache, hub, sources, transforms
 from fedsim.partitions.catalogue import Composite, Single
 from fedsim.partitions.large_arrays import Scratch, rows_of
@@ -181,11 +182,14 @@ def load(
     spec = find(name, root)
     names = (name,) if isinstance(spec, Single) else spec.parts
     folders = tuple(_prepared(part, data_root(root), params, progress) for part in names)
-    return _joined(name, folders, names, apart=isinstance(spec, Composite) and spec.labels == "apart")
+    apart = isinstance(spec, Composite) and spec.labels == "apart"
+    return _joined(name, folders, tuple(map(cache.built, folders)), names, apart)
 
 
 @memoize
-def _joined(name: str, folders: tuple[Path, ...], names: tuple[str, ...], apart: bool) -> Dataset:
+def _joined(
+    name: str, folders: tuple[Path, ...], built: tuple[int, ...], names: tuple[str, ...], apart: bool
+) -> Dataset:
     parts = tuple(_open(folder) for folder in folders)
     shape = _common_shape(parts, names)
     sizes = [part.classes for part in parts]
@@ -248,29 +252,29 @@ def _prepared(name: str, root: Path, params: DataParams, progress: Progress | No
 
 def _write(raw: Raw, folder: Path, progress: Progress | None) -> None:
     """Arrays and a small manifest. The fingerprint covers every byte: same data, same splits, on every machine."""
-    digest, done, total = [], 0, len(raw.x_train) + len(raw.x_test)
-    for part, x in (("train", raw.x_train), ("test", raw.x_test)):
-        stored = np.lib.format.open_memmap(folder / f"x_{part}.npy", "w+", raw.dtype or x.dtype, x.shape)
-        step = rows_of(stored)
+    digest, total, dtype = list[str](), len(raw.x_train) + len(raw.x_test), raw.dtype or raw.x_train.dtype
+
+    def blocks(x: Array, before: int) -> Iterator[Array]:
+        step = rows_of(x, dtype)
         for start in range(0, len(x), step):
-            block = np.ascontiguousarray(x[start : start + step], stored.dtype)
-            stored[start : start + step] = block
+            block = np.ascontiguousarray(x[start : start + step], dtype)
+            yield block
             digest.append(cache.digest(block))
-            done += len(block)
             if progress:
-                progress(done, total)
-        stored.flush()
-    for part, y in (("train", raw.y_train), ("test", raw.y_test)):
-        np.save(folder / f"y_{part}.npy", y)
-        digest.append(cache.digest(y))
-    if raw.users is not None:
-        np.save(folder / "users.npy", raw.users)
-        digest.append(cache.digest(raw.users))
+                progress(before + start + len(block), total)
+
+    for part, x, before in (("train", raw.x_train, 0), ("test", raw.x_test, len(raw.x_train))):
+        write_npy(folder / f"x_{part}.npy", blocks(x, before), dtype, x.shape)
+    others = {"y_train": raw.y_train, "y_test": raw.y_test, "users": raw.users}
+    for name, values in others.items():
+        if values is not None:
+            write_npy(folder / f"{name}.npy", [values], values.dtype, values.shape)
+            digest.append(cache.digest(values))
     mean, std = raw.spec.mean, raw.spec.std
     if not mean and raw.x_train.ndim == 4:
         mean, std = moments(np.load(folder / "x_train.npy", mmap_mode="r"))
     if raw.tokens:
-        (folder / TOKENS).write_text("".join(f"{token}\n" for token in raw.tokens), encoding="utf8")
+        write_text(folder / TOKENS, "".join(f"{token}\n" for token in raw.tokens))
     about = {
         "classes": _classes(raw),
         "objective": raw.spec.objective,
@@ -281,7 +285,7 @@ def _write(raw: Raw, folder: Path, progress: Progress | None) -> None:
         "numbers": raw.spec.numbers,
         "numbered": raw.numbered,
     }
-    (folder / "about.json").write_text(json.dumps(about))
+    write_json(folder / "about.json", about, durable=False)
 
 
 def _classes(raw: Raw) -> int:

@@ -4,21 +4,24 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
+from math import prod
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsim.files import naming
 from fedsim.partitions.split import Array
 
 ROWS, BYTES = 4096, 1 << 24  # of a block at most
 
 
-def rows_of(x: Array) -> int:
-    """How many rows of `x` make a block."""
-    return max(1, min(ROWS, BYTES * len(x) // max(1, x.nbytes)))
+def rows_of(x: Array, dtype: np.dtype[Any] | None = None) -> int:
+    """How many rows of `x` make a block, once they have the type `dtype`."""
+    per_row = prod(x.shape[1:]) * (dtype or x.dtype).itemsize
+    return max(1, min(ROWS, BYTES // max(1, per_row)))
 
 
 def blocks(x: Array) -> Iterator[Array]:
@@ -70,7 +73,7 @@ class Scratch:
             if archive.getinfo(f"{name}.npy").file_size <= BYTES:
                 return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
             file = self.file()
-            with file.open("wb") as out:
+            with naming(file), file.open("wb") as out:
                 copyfileobj(member, out, BYTES // 16)  # unpacking takes several times as much
         mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
         return mapped
@@ -91,12 +94,14 @@ class Stack:
             self._like = rows[:0]
         elif (rows.shape[1:], rows.dtype) != (self._like.shape[1:], self._like.dtype):
             raise ValueError(f"{rows.dtype} of shape {rows.shape[1:]}, not {self._like.dtype} {self._like.shape[1:]}")
-        self._handle.write(np.ascontiguousarray(rows).view(np.uint8).data if rows.size else b"")
+        with naming(self._file):
+            self._handle.write(np.ascontiguousarray(rows).view(np.uint8).data if rows.size else b"")
         self._rows += len(rows)
 
     def array(self) -> Array:
         """All rows, memory-mapped; nothing can be added after that."""
-        self._handle.close()
+        with naming(self._file):
+            self._handle.close()
         if not self._rows or not self._file.stat().st_size:
             return np.empty((self._rows, *self._like.shape[1:]), self._like.dtype)
         return np.memmap(self._file, self._like.dtype, "r", shape=(self._rows, *self._like.shape[1:]))

@@ -83,4 +83,5 @@ FEDDISTILL = Algorithm(
     server=FedDistill,
     client="fedsim.clients.feddistill:FedDistillClient",
     common=None,
+    label_counts=True,
 )

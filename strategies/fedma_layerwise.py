@@ -118,4 +118,5 @@ FEDMA_LAYERWISE = Algorithm(
     params=Params,
     server=FedMALayerwise,
     client="fedsim.clients.fedma:FedMAClient",
+    label_counts=True,
 )

@@ -79,4 +79,5 @@ PACFL = Algorithm(
     server=Pacfl,
     statistics="fedsim.clients.pacfl:signature_of_classes",
     vectorizes=True,
+    label_counts=True,
 )

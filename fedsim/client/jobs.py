@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 import traceback
 from collections import OrderedDict
@@ -253,7 +254,7 @@ class ClientJob:
         wanted = self.task.evaluate(own.weights, GOAL, own.predict, own.network)
         return {**metrics, SUCCESS: wanted["accuracy"]} if wanted else metrics
 
-    def keep(self, store: StateStore, run: str, classes: int, metrics: Metrics | None) -> None:
+    def keep(self, store: StateStore, run: str, metrics: Metrics | None) -> None:
         """Stores the model that was evaluated as the personal one."""
         from fedsim.client.model_card import card, facts
 
@@ -261,10 +262,18 @@ class ClientJob:
         layout = self.task.network(own.network).layout
         tensors = layout.named(own.weights)
         data, config = data_of(self.config, self.job.client), self.task.config
-        if own.network in registry.providers("model"):
+        if own.network in registry.providers("model") or registry.is_place("model", own.network):
             config = config.replace(model=own.network)
         rows = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), metrics)
-        text = card(rows, config, store.model.name, data.x_train.shape[1:], classes, bool(layout.buffers))
+        text = card(
+            rows,
+            config,
+            store.model.name,
+            data.x_train.shape[1:],
+            self.task.output_size,
+            bool(layout.buffers),
+            data.vocabulary,
+        )
         store.keep(tensors, rows, text)
 
     def start_at(self, state: ClientState) -> None:
@@ -387,6 +396,10 @@ def _source(config: RunConfig) -> Any:
 
 
 def forget() -> None:
-    """Releases the data and models of all clients, before this process works on another run."""
+    """Releases the data and models of all clients, before this process works on another run: names of the Python API may
+    stand for other objects then."""
     _cache.clear()
     _source.cache_clear()
+    behaviour_of.cache_clear()
+    if (loaded := sys.modules.get("fedsim.clients.task")) is not None:
+        loaded.network.cache_clear()
