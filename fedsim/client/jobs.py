@@ -177,11 +177,22 @@ class ClientJob:
         watch.lap("exchange" if self.warm else "load")
         received, personal = self.test_received()
         watch.lap("test")
+        if job.newcomer:
+            return self._met(received)
         if not job.train:
             return Answer(job, None, Report(received, personal), watch.seconds)
         uplink = self.train()
         watch.lap("train")
         return self.finish(uplink, (received, personal))
+
+    def _met(self, received: Metrics | None) -> Answer:
+        """The answer of a client that never took part: it works as in a first round, and keeps the result to itself."""
+        uplink = self.train()
+        self.watch.lap("train")
+        personal = self.evaluate(self.personal)
+        local = self.evaluate(uplink.local) if uplink.local is not None else None
+        self.watch.lap("test")
+        return Answer(self.job, None, Report(received, personal, local), self.watch.seconds)
 
     def finish(
         self, uplink: Uplink, tested: tuple[Metrics | None, Metrics | None], seconds: float | None = None
