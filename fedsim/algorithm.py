@@ -333,7 +333,8 @@ class Algorithm(Generic[P]):
     about: str  # one line for `fedsim list`
     params: type[P]  # frozen dataclass, defaults from the paper, constraints in its types; NoParams if there are none
     server: type[ServerStrategy[P, Any]]
-    client: str = "fedsim.clients.local_sgd:LocalSGD"  # "module:class", loaded on the clients only
+    # "module:class", loaded on the clients only; or the class itself, which notebooks and scripts may pass to `fedsim.run`
+    client: str | type[ClientBehaviour[P]] = "fedsim.clients.local_sgd:LocalSGD"
     pace: str = "synchronous"
     server_optimizer: str = "sgd"
     finetune: Callable[[P], FineTuning] = no_fine_tuning  # what its parameters say about fine-tuning
@@ -349,5 +350,7 @@ class Algorithm(Generic[P]):
     # "module:function", what every client tells of its data before the first round: (ClientData, params) -> arrays by
     # name, which the server finds in `Client.statistics`
     statistics: str = ""
+    # The server learns how many samples of each class a client has, from the roll call (`Client.labels`) or from uplinks
+    label_counts: bool = False
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

@@ -6,6 +6,7 @@ prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm
 """
 
 import dataclasses
+import json
 import shlex
 import tomllib
 import types
@@ -132,6 +133,7 @@ class RunConfig:
     )
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
+    any_version: bool = False  # resume also a run that another version of fedsim began
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     @cached_property
@@ -383,10 +385,26 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
 
 
 def from_run_config(run_config: Mapping[str, Scalar]) -> RunConfig:
-    """Flower's run config, whose key `set` may carry any further pairs: set = "partition.classes=2 lr=0.1"."""
+    """Flower's run config as a RunConfig."""
+    return _parse_once(tuple(sorted(flat_run_config(run_config).items())))
+
+
+def flat_run_config(run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The keys of Flower's run config. Its key `set` may carry any further ones, as pairs or as a JSON object:
+    set = "partition.classes=2 lr=0.1", set = '{"partition.classes": 2, "lr": 0.1}'."""
     values = dict(run_config)
     extra = str(values.pop(EXTRA_KEY, ""))
-    return _parse_once(tuple(sorted({**values, **assignments(shlex.split(extra))}.items())))
+    return {**values, **(_read_json(extra) if extra.startswith("{") else assignments(shlex.split(extra)))}
+
+
+def _read_json(text: str) -> dict[str, Scalar]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{EXTRA_KEY} is not a valid JSON object: {error}") from error
+    if wrong := [key for key, value in found.items() if not isinstance(value, Scalar)]:
+        raise ConfigError(f"{wrong[0]} in {EXTRA_KEY} must be a text, a number or a boolean, not {found[wrong[0]]!r}")
+    return dict(found)
 
 
 @cache

@@ -25,7 +25,7 @@ class RunIdentity:
 
     id: str  # hexadecimal, the same however often the run is stopped and resumed
     resumed: tuple[int, ...] = ()  # the steps from which it was resumed
-    saved: int = 0  # the step of the server's last checkpoint, from which it may be resumed
+    saved: tuple[int, ...] = ()  # the steps of the server's checkpoints, from which it may be resumed
 
     @classmethod
     def new(cls) -> "RunIdentity":

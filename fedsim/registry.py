@@ -48,8 +48,13 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def load(target: str) -> Any:
-    """The object that "module:attribute" names."""
+_objects: dict[tuple[str, str], Any] = {}  # (kind, name) -> what the Python API was given instead of a name
+
+
+def load(target: Any) -> Any:
+    """The object that "module:attribute" names; anything but a text is the object itself."""
+    if not isinstance(target, str):
+        return target
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -66,6 +71,22 @@ def providers(kind: str) -> dict[str, str]:
             )
         found[point.name] = point.value
     return found
+
+
+def add(kind: str, name: str, thing: Any) -> None:
+    """Makes an object known under a name in this process, in the place of one that was added before. Raises ConfigError
+    if the name belongs to something else."""
+    known = providers(kind)
+    if name in known and (kind, name) not in _objects:
+        raise ConfigError(f"{kind} {name!r} is the name of {known[name]}: choose another name")
+    _objects[kind, name] = thing
+    known[name] = f"{thing.__module__}:{getattr(thing, '__qualname__', name)}"
+    find.cache_clear()
+
+
+def added() -> dict[tuple[str, str], Any]:
+    """Everything that was added as an object: what another process must add before it knows the same names."""
+    return dict(_objects)
 
 
 def names(kind: str) -> list[str]:
@@ -94,7 +115,7 @@ def find(kind: str, name: str) -> Any:
         return _at_place(kind, name)
     known = providers(kind)
     try:
-        found = load(known[name])
+        found = _objects[kind, name] if (kind, name) in _objects else load(known[name])
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{kind} {name!r} is provided by {known[name]}, which cannot be loaded: {error}") from error
     if kind == "algorithm" and found.name != name:

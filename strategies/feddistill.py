@@ -90,4 +90,5 @@ FEDDISTILL = Algorithm(
     server=FedDistill,
     client="fedsim.clients.feddistill:FedDistillClient",
     common=None,
+    label_counts=True,
 )

@@ -116,4 +116,5 @@ FEDGC = Algorithm(
     params=Params,
     server=FedGC,
     client="fedsim.clients.fedgc:FedGCClient",
+    label_counts=True,
 )

@@ -133,4 +133,5 @@ FEDGEN = Algorithm(
     server=FedGen,
     client="fedsim.clients.fedgen:FedGenClient",
     server_needs=("torch",),
+    label_counts=True,
 )

@@ -121,4 +121,5 @@ FEDMA_LAYERWISE = Algorithm(
     params=Params,
     server=FedMALayerwise,
     client="fedsim.clients.fedma:FedMAClient",
+    label_counts=True,
 )

@@ -134,4 +134,5 @@ FEDPAC = Algorithm(
     params=Params,
     server=FedPac,
     client="fedsim.clients.fedpac:FedPacClient",
+    label_counts=True,
 )

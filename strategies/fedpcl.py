@@ -76,4 +76,5 @@ FEDPCL = Algorithm(
     server=FedPcl,
     common=None,
     client="fedsim.clients.fedpcl:FedPclClient",
+    label_counts=True,
 )

@@ -51,4 +51,5 @@ FEDPROTO = Algorithm(
     server=FedProto,
     client="fedsim.clients.fedproto:FedProtoClient",
     common=None,
+    label_counts=True,
 )

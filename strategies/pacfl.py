@@ -88,4 +88,5 @@ PACFL = Algorithm(
     server=Pacfl,
     statistics="fedsim.clients.pacfl:signature_of_classes",
     vectorizes=True,
+    label_counts=True,
 )

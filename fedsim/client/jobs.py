@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 import traceback
 from collections import OrderedDict
@@ -406,6 +407,10 @@ def _source(config: RunConfig) -> Any:
 
 
 def forget() -> None:
-    """Releases the data and models of all clients, before this process works on another run."""
+    """Releases the data and models of all clients, before this process works on another run: names of the Python API may
+    stand for other objects then."""
     _cache.clear()
     _source.cache_clear()
+    behaviour_of.cache_clear()
+    if (loaded := sys.modules.get("fedsim.clients.task")) is not None:
+        loaded.network.cache_clear()

@@ -8,7 +8,7 @@ worker died is sent again with the state it had. An array that many messages sha
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from math import inf
@@ -18,6 +18,7 @@ import ray
 from flwr.app import Error, Message
 from ray.exceptions import RayError, RayTaskError
 
+from fedsim import registry
 from fedsim.allocator import keep_freed_memory
 from fedsim.client.groups import averaged
 from fedsim.client.jobs import Order
@@ -41,9 +42,12 @@ JobArguments = tuple[bytes, list[int], list[int | None]]  # the head of a work, 
 class Worker:
     """Runs in an actor. Serves one or several jobs per call: a call costs Ray more than a short job takes."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, objects: Mapping[tuple[str, str], Any]) -> None:
+        """`objects`: see `registry.added`."""
         self._config = config
         keep_freed_memory()
+        for (kind, name), thing in objects.items():
+            registry.add(kind, name, thing)
 
     def started(self) -> list[Any]:
         """The first call: its reply means that the worker has loaded what jobs need, which counts for no job's time."""
@@ -328,7 +332,7 @@ class RayGrid(LocalGrid):
         """Puts a new worker into the slot; the jobs of the one before it are queued again."""
         lost = [job for call in slot.calls.values() for job in call.jobs]
         slot.queue.extendleft(reversed(lost))
-        slot.actor = self._factory.remote(self.config)
+        slot.actor = self._factory.remote(self.config, registry.added())
         slot.calls = {slot.actor.started.remote(): Call([], began=time.monotonic())}
 
     def _fail(self, job: Queued, reason: str) -> None:

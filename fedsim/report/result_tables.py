@@ -10,7 +10,7 @@ from fedsim.report.statistics import p_against_best
 from fedsim.results.curves import KINDS
 from fedsim.results.metric import ACCURACY
 from fedsim.results.record import COSTS
-from fedsim.sweep.published import ROUNDS
+from fedsim.sweeps.published import ROUNDS
 
 
 @dataclass(frozen=True)

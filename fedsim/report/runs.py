@@ -14,7 +14,7 @@ from fedsim.errors import ConfigError, unknown
 from fedsim.payload import TRAINING
 from fedsim.results.metric import Metric, Values, read_metrics
 from fedsim.results.record import COSTS, read_events, read_manifest
-from fedsim.sweep.manifest import PlannedRun, read_sweep_manifest
+from fedsim.sweeps.manifest import PlannedRun, read_sweep_manifest
 
 CLASSIFICATION = "classification"  # the objective of runs whose manifest names none
 
@@ -167,11 +167,11 @@ class RunResult:
     def _read_series(self, kind: str, metric: str) -> Series:
         column = {client: place for place, client in enumerate(self.clients)}
         main = metric == self.main_metric.name
-        moments = {0: (0.0, 0.0)}
+        moment, moments = (0.0, 0.0), []
         rounds, rows, row, tested = [], [], np.full(len(column), np.nan), np.full(len(column), -1, np.int64)
         for event in self.events:
             if event["kind"] == "step":
-                moments[event["round"]] = event["time"], event.get("bytes_up", 0) + event.get("bytes_down", 0)
+                moment = event["time"], event.get("bytes_up", 0) + event.get("bytes_down", 0)
             clients = [*event.get("clients", []), *event.get("wasted", [])]
             measured = {client["id"]: _value(client, kind, metric, main) for client in clients}
             found = {client: value for client, value in measured.items() if value is not None}
@@ -181,7 +181,8 @@ class RunResult:
                 tested[[column[client] for client in found]] = event["round"]
                 rounds.append(event["round"])
                 rows.append(row)
-        when = np.array([moments[number] for number in rounds], np.float64).reshape(len(rounds), 2)
+                moments.append(moment)
+        when = np.array(moments, np.float64).reshape(len(rounds), 2)
         values = np.array(rows, np.float64).reshape(len(rows), len(column))
         weights = np.array([_weight(client, kind, metric) for client in self.manifest["clients"]])
         declared = self.metrics.get(metric, Metric(metric))

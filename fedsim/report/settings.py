@@ -13,7 +13,7 @@ import numpy as np
 from fedsim.attacks import SUCCESS
 from fedsim.report.runs import Costs, RunResult, Series, choose_metric
 from fedsim.results.metric import ACCURACY, Metric, Values
-from fedsim.sweep.manifest import PlannedRun
+from fedsim.sweeps.manifest import PlannedRun
 
 # keys that do not belong to a setting
 IGNORED = ("seed", "workers", "worker-gpus", "server-memory", "checkpoint-every", "timeout", "data-root", "device")

@@ -15,7 +15,7 @@ from fedsim.report.settings import MeanStd, Setting
 from fedsim.report.statistics import pairwise_tests
 from fedsim.results.curves import KINDS
 from fedsim.results.metric import Metric
-from fedsim.sweep.manifest import SearchResult
+from fedsim.sweeps.manifest import SearchResult
 
 MANY = 12  # settings in the table of all pairs
 NAMED = 4  # clients named in a note

@@ -33,12 +33,13 @@ class Client:
     node: int
     train: int  # training samples
     test: int
-    labels: tuple[int, ...]  # training samples per class
+    labels: tuple[int, ...]  # training samples per class; empty if there are no classes or its site does not tell them
     shape: tuple[int, ...] = ()  # of a sample; images: channels, height, width
     lasting: bool = False  # its node keeps its state on disk
     objective: str = "classification"
     model: str = ""  # the name of its model
     public: str = ""  # a fingerprint of its public data
+    classes: int = 0  # known without the counts; 0: as many as `labels` has
     statistics: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False)  # see `Algorithm.statistics`
 
     def differs(self, other: "Client") -> str:
@@ -101,11 +102,13 @@ class Fleet:
     @property
     def classes(self) -> int:
         """The number of classes the model tells apart: the most that any client has."""
-        return max(len(c.labels) for c in self.everyone)
+        return max(max(c.classes, len(c.labels)) for c in self.everyone)
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """Training samples per class, a row per client."""
+        """Training samples per class, a row per client; raises ConfigError if a client does not tell them."""
+        if hidden := [c.id for c in self.clients if len(c.labels) < c.classes]:
+            raise ConfigError(f"the site of client {hidden[0]} does not tell how many samples of each class it has")
         table = np.zeros((len(self), self.classes), np.int64)
         for row, client in enumerate(self.clients):
             table[row, : len(client.labels)] = client.labels
@@ -139,8 +142,9 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
     Raises FedsimError or ConfigError if nodes are missing or their answers do not fit together.
     """
     everyone = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
-    classes, algorithm = max(len(c.labels) for c in everyone), registry.find("algorithm", config.algorithm)
     clients, unseen = ([c for c in everyone if (c.id in config.unseen) is out] for out in (False, True))
+    classes = max(max(c.classes, len(c.labels)) for c in everyone)
+    algorithm = registry.find("algorithm", config.algorithm)
     common = algorithm.common
 
     def ask(client: Client, network: str) -> tuple[Layout, Weights]:
@@ -200,7 +204,7 @@ def client_of(node: int, reply: Message) -> Client:
     """The client that a node's answer to the roll call describes."""
     said, statistics = wire.unpack_presence(reply)
     sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
-    rest = {name: said[name] for name in ("lasting", "objective", "model", "public")}
+    rest = {name: said[name] for name in ("lasting", "objective", "model", "public", "classes")}
     return Client(said["client"], node, *sizes, labels, shape, statistics=statistics, **rest)
 
 

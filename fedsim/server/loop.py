@@ -235,7 +235,7 @@ class Loop(Generic[S]):
         return down.nbytes + self._uplink_bytes
 
     def _is_last(self, step: int) -> bool:
-        return step >= self.config.rounds or self.record.reached_target
+        return step >= self.config.rounds or self.record.ends_early
 
     def _evaluates(self, step: int) -> bool:
         return step % self.config.eval_every == 0 or step == self.config.rounds

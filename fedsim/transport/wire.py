@@ -114,7 +114,7 @@ def pack_job(
     about: dict[str, Scalar | list[int]] = {
         "run": run.id,
         "resumed": list(run.resumed),
-        "saved": run.saved,
+        "saved": list(run.saved),
         "client": job.client,
         "classes": classes,
         "step": job.step,
@@ -163,7 +163,7 @@ def run_of(message: Message) -> RunIdentity:
     name = str(about["run"])
     if not HEXADECIMAL.fullmatch(name):  # it becomes the name of a folder
         raise WireError(f"{name!r} is not the identity of a run")
-    return RunIdentity(name, tuple(cast(list[int], about["resumed"])), int(cast(int, about["saved"])))
+    return RunIdentity(name, *(tuple(cast(list[int], about[key])) for key in ("resumed", "saved")))
 
 
 def injected(message: Message) -> tuple[float, bool]:
