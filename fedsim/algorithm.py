@@ -352,5 +352,7 @@ class Algorithm(Generic[P]):
     statistics: str = ""
     # The server learns how many samples of each class a client has, from the roll call (`Client.labels`) or from uplinks
     label_counts: bool = False
+    # What targets it can learn: any; "classes": whole numbers, also several per sample; "labels": one class per sample
+    targets: Literal["any", "classes", "labels"] = "any"
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

@@ -91,4 +91,5 @@ FEDDISTILL = Algorithm(
     client="fedsim.clients.feddistill:FedDistillClient",
     common=None,
     label_counts=True,
+    targets="labels",
 )

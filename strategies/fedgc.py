@@ -117,4 +117,5 @@ FEDGC = Algorithm(
     server=FedGC,
     client="fedsim.clients.fedgc:FedGCClient",
     label_counts=True,
+    targets="labels",
 )

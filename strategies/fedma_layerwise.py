@@ -122,4 +122,5 @@ FEDMA_LAYERWISE = Algorithm(
     server=FedMALayerwise,
     client="fedsim.clients.fedma:FedMAClient",
     label_counts=True,
+    targets="classes",
 )

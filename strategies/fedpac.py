@@ -135,4 +135,5 @@ FEDPAC = Algorithm(
     server=FedPac,
     client="fedsim.clients.fedpac:FedPacClient",
     label_counts=True,
+    targets="labels",
 )

@@ -150,4 +150,5 @@ KT_PFL = Algorithm(
     client="fedsim.clients.kt_pfl:KtPflClient",
     common=None,
     public=("clients",),
+    targets="labels",
 )

@@ -20,7 +20,7 @@ from fedsim.attacks import SUCCESS, Attack, attack_of
 from fedsim.client.groups import Result, averaged
 from fedsim.client.state_store import StateStore
 from fedsim.config import FineTuning, RunConfig, lr_at
-from fedsim.errors import FedsimError
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.filters import Filter, filters_of
 from fedsim.payload import (
     TRAINING,
@@ -390,6 +390,22 @@ def _for_model(config: RunConfig, model: str) -> RunConfig:
 def data_of(config: RunConfig, client: int) -> Any:
     """A client's samples, read anew; its task keeps them."""
     return _source(config).client(client)
+
+
+def check_targets(config: RunConfig, data: Any) -> None:
+    """Raises ConfigError if the run's algorithm cannot learn the targets of a client's data."""
+    wanted = registry.find("algorithm", config.algorithm).targets
+    single = data.y_train.ndim == 1
+    fitting = ["any", *(["classes"] if data.classes else []), *(["labels"] if data.classes and single else [])]
+    if wanted in fitting:
+        return
+    need = "one class label per sample" if wanted == "labels" else "classes"
+    held = f"{data.y_train[0].size} tokens per sample" if data.classes else "real numbers"
+    known = [name for name in registry.names("algorithm") if registry.find("algorithm", name).targets in fitting]
+    raise ConfigError(
+        f"{config.algorithm} needs {need}, but the targets of {config.dataset} (objective={data.objective}) are {held}. "
+        f"Algorithms that can learn them: {', '.join(known)}"
+    )
 
 
 def statistics_of(config: RunConfig, data: Any) -> Mapping[str, Array]:
