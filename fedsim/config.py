@@ -43,6 +43,7 @@ MODEL, PUBLIC = (
     "public",
 )  # the models of single clients, by their ids, and their start; what the public data is
 PRETRAINED = "pretrained"
+PARTITION, UNSEEN = "partition", "unseen"  # a parameter of every partition: the share of the clients that do not train
 FIXED = (*SECTIONS, MODEL, PUBLIC)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
@@ -60,6 +61,13 @@ class FineTuning:
     unit: Literal["epochs", "steps"] = "epochs"  # of the length
     part: Literal["all", "head", "base"] = "all"  # what is tuned
     lr: NonNegativeFloat = 0.0  # 0: that of local training
+
+
+@dataclass(frozen=True)
+class PartitionParams:
+    """Parameters of every partition, besides its own."""
+
+    unseen: FractionBelowOne = 0.0  # share of the clients that do not train and only receive the model at the end
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ class RunConfig:
     )
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
+    any_version: bool = False  # resume also a run that another version of fedsim began
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     @cached_property
@@ -161,6 +170,7 @@ class RunConfig:
             unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
         for section in {*SECTIONS, *self.sections, self.algorithm} - {MODEL}:
             self.params(section)
+        _ = self.unseen  # checked
 
     def params(self, section: str) -> Any:
         """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm.
@@ -168,6 +178,8 @@ class RunConfig:
         Those of `finetune` are a `FineTuning`: the run's settings in place of the algorithm's own.
         """
         values = self.sections.get(section, {})
+        if section == PARTITION:
+            values = {key: value for key, value in values.items() if key != UNSEEN}
         if section == "finetune":
             return self._fine_tuning(values)
         if section == PUBLIC:
@@ -176,7 +188,29 @@ class RunConfig:
             owner = self.part(section)
         else:
             owner = registry.find("filter" if section in registry.providers("filter") else "algorithm", section)
-        return build(owner.params, values, section)
+        return build(owner.params, values, section, further=[UNSEEN] if section == PARTITION else [])
+
+    @cached_property
+    def unseen(self) -> tuple[int, ...]:
+        """The clients that are kept out of training and only receive the model at the end, in order."""
+        share = build(PartitionParams, self._own(PARTITION, UNSEEN), PARTITION).unseen
+        if not share:
+            return ()
+        from fedsim.rng import stream  # numpy, which the command line does without
+
+        count = max(1, round(share * self.clients))
+        if count >= self.clients:
+            raise ConfigError(f"{PARTITION}.{UNSEEN}={share:g} leaves none of clients={self.clients} to train")
+        return tuple(sorted(stream(self.seed, UNSEEN).permutation(self.clients)[:count].tolist()))
+
+    @property
+    def cohort(self) -> int:
+        """How many clients get a job in each round."""
+        return max(1, round(self.participation * (self.clients - len(self.unseen))))
+
+    def _own(self, section: str, key: str) -> dict[str, Scalar]:
+        values = self.sections.get(section, {})
+        return {key: values[key]} if key in values else {}
 
     @property
     def filter_names(self) -> list[str]:
@@ -414,8 +448,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
-def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: Mapping[str, Any] | None = None) -> T:
-    """A frozen dataclass from a mapping: keys checked, text converted to each field's type."""
+def build(
+    kind: type[T],
+    values: Mapping[str, Scalar],
+    where: str = "",
+    extra: Mapping[str, Any] | None = None,
+    further: Iterable[str] = (),
+) -> T:
+    """A frozen dataclass from a mapping: keys checked, text converted to each field's type. `further`: keys that are valid
+    as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
     hints = get_type_hints(kind)
@@ -424,10 +465,11 @@ def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: M
     given: dict[str, Any] = dict(extra or {})
     for key, value in values.items():
         name = known.get(key_of(key))
-        if name is None and not known:
+        choices = [*known, *further]
+        if name is None and not choices:
             raise ConfigError(f"unknown config key {prefix + key!r}: the chosen {where} has no parameters")
         if name is None:
-            unknown("config key", prefix + key, (prefix + k for k in known))
+            unknown("config key", prefix + key, (prefix + k for k in choices))
         given[name] = convert(value, hints[name], prefix + key)
     made = kind(**given)
     check(made, where)

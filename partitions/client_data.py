@@ -9,6 +9,7 @@ import numpy as np
 from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
+from fedsim.files import write_npy
 from fedsim.partitions import cache, datasets, superclusters, transforms
 from fedsim.partitions.by_user import OWN, all_samples
 from fedsim.partitions.public import PublicData, public_data, without
@@ -142,13 +143,23 @@ def _split(config: RunConfig) -> Path:
             split = [share._replace(train=kept[share.train], test=kept[share.test]) for share in split]
         for name in {share.transform for share in split}:
             transforms.apply(name, np.empty((0, *dataset.shape)))  # refuse samples that it cannot treat
+        arrays = {"transform": np.array([share.transform for share in split], np.str_)}
         for part in ("train", "test"):
             pieces = [getattr(share, part) for share in split]
-            np.save(folder / f"{part}.npy", np.concatenate(pieces).astype(np.int64))
-            np.save(folder / f"{part}_ends.npy", np.cumsum([0, *map(len, pieces)]))
-        np.save(folder / "transform.npy", np.array([share.transform for share in split], np.str_))
+            arrays |= {part: np.concatenate(pieces), f"{part}_ends": np.cumsum([0, *map(len, pieces)])}
+            _check_indices(arrays[part], len(dataset.targets), config.partition)
+        for name, array in arrays.items():
+            dtype = array.dtype if name == "transform" else np.dtype(np.int64)
+            write_npy(folder / f"{name}.npy", [array], dtype, array.shape)
 
     return cache.build_once(cache.root() / "splits" / f"{config.partition}-{key}", draw)
+
+
+def _check_indices(indices: Array, samples: int, partition: str) -> None:
+    """Raises ConfigError for samples that the dataset does not have: a negative index would count from its end."""
+    if indices.size and (indices.min() < 0 or indices.max() >= samples):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise ConfigError(f"partition={partition} deals the sample {wrong}; samples run from 0 to {samples - 1}")
 
 
 def _refuse_to_split_by_class(partition: str, dataset: datasets.Dataset) -> None:

@@ -7,7 +7,7 @@ data without code. `A+B` names several datasets side by side that share their la
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache as memoize
 from functools import partial
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedsim import registry
 from fedsim.errors import ConfigError, unknown
+from fedsim.files import write_json, write_npy
 from fedsim.partitions import cache, image_folder, readers, transforms
 from fedsim.partitions.catalogue import Composite, Single
 from fedsim.partitions.split import Array, Indices, Labels
@@ -179,11 +180,14 @@ def load(name: str, root: str = "", progress: Progress | None = None) -> Dataset
     spec = find(name, root)
     names = (name,) if isinstance(spec, Single) else spec.parts
     folders = tuple(_prepared(part, data_root(root), progress) for part in names)
-    return _joined(name, folders, names, apart=isinstance(spec, Composite) and spec.labels == "apart")
+    apart = isinstance(spec, Composite) and spec.labels == "apart"
+    return _joined(name, folders, tuple(map(cache.built, folders)), names, apart)
 
 
 @memoize
-def _joined(name: str, folders: tuple[Path, ...], names: tuple[str, ...], apart: bool) -> Dataset:
+def _joined(
+    name: str, folders: tuple[Path, ...], built: tuple[int, ...], names: tuple[str, ...], apart: bool
+) -> Dataset:
     parts = tuple(_open(folder) for folder in folders)
     shape = _common_shape(parts, names)
     sizes = [part.classes for part in parts]
@@ -263,23 +267,23 @@ def _prepared(name: str, root: Path, progress: Progress | None) -> Path:
 
 def _write(raw: readers.Raw, folder: Path, progress: Progress | None) -> None:
     """Arrays and a small manifest. The fingerprint covers every byte: same data, same splits, on every machine."""
-    digest, done, total = [], 0, len(raw.x_train) + len(raw.x_test)
-    for part, x in (("train", raw.x_train), ("test", raw.x_test)):
-        stored = np.lib.format.open_memmap(folder / f"x_{part}.npy", "w+", x.dtype, x.shape)
+    digest, total = list[str](), len(raw.x_train) + len(raw.x_test)
+
+    def blocks(x: Array, before: int) -> Iterator[Array]:
         for start in range(0, len(x), BLOCK):
             block = x[start : start + BLOCK]
-            stored[start : start + BLOCK] = block
+            yield block
             digest.append(cache.digest(block))
-            done += len(block)
             if progress:
-                progress(done, total)
-        stored.flush()
-    for part, y in (("train", raw.y_train), ("test", raw.y_test)):
-        np.save(folder / f"y_{part}.npy", y)
-        digest.append(cache.digest(y))
-    if raw.users is not None:
-        np.save(folder / "users.npy", raw.users)
-        digest.append(cache.digest(raw.users))
+                progress(before + start + len(block), total)
+
+    for part, x, before in (("train", raw.x_train, 0), ("test", raw.x_test, len(raw.x_train))):
+        write_npy(folder / f"x_{part}.npy", blocks(x, before), x.dtype, x.shape)
+    others = {"y_train": raw.y_train, "y_test": raw.y_test, "users": raw.users}
+    for name, values in others.items():
+        if values is not None:
+            write_npy(folder / f"{name}.npy", [values], values.dtype, values.shape)
+            digest.append(cache.digest(values))
     mean, std = (raw.spec.mean, raw.spec.std) if raw.spec.mean else _moments(raw.x_train)
     about = {
         "classes": _classes(raw),
@@ -290,7 +294,7 @@ def _write(raw: readers.Raw, folder: Path, progress: Progress | None) -> None:
         "vocabulary": raw.vocabulary,
         "numbers": raw.spec.numbers,
     }
-    (folder / "about.json").write_text(json.dumps(about))
+    write_json(folder / "about.json", about, durable=False)
 
 
 def _classes(raw: readers.Raw) -> int:
