@@ -41,6 +41,7 @@ AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorith
 # The models of single clients, by their ids, and their start; what the public data is; how data is read.
 MODEL, PUBLIC, DATA = "model", "public", "data"
 PRETRAINED = "pretrained"
+PARTITION, UNSEEN = "partition", "unseen"  # a parameter of every partition: the share of the clients that do not train
 FIXED = (*SECTIONS, MODEL, PUBLIC, DATA)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
@@ -58,6 +59,13 @@ class FineTuning:
     unit: Literal["epochs", "steps"] = "epochs"  # of the length
     part: Literal["all", "head", "base"] = "all"  # what is tuned
     lr: NonNegativeFloat = 0.0  # 0: that of local training
+
+
+@dataclass(frozen=True)
+class PartitionParams:
+    """Parameters of every partition, besides its own."""
+
+    unseen: FractionBelowOne = 0.0  # share of the clients that do not train and only receive the model at the end
 
 
 @dataclass(frozen=True)
@@ -179,6 +187,7 @@ class RunConfig:
             unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
         for section in {*SECTIONS, *self.sections, self.algorithm} - {MODEL}:
             self.params(section)
+        _ = self.unseen  # checked
 
     def params(self, section: str) -> Any:
         """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm.
@@ -186,6 +195,8 @@ class RunConfig:
         Those of `finetune` are a `FineTuning`: the run's settings in place of the algorithm's own.
         """
         values = self.sections.get(section, {})
+        if section == PARTITION:
+            values = {key: value for key, value in values.items() if key != UNSEEN}
         if section == "finetune":
             return self._fine_tuning(values)
         if section == PUBLIC:
@@ -196,7 +207,29 @@ class RunConfig:
             owner = self.part(section)
         else:
             owner = registry.find("filter" if section in registry.providers("filter") else "algorithm", section)
-        return build(owner.params, values, section)
+        return build(owner.params, values, section, further=[UNSEEN] if section == PARTITION else [])
+
+    @cached_property
+    def unseen(self) -> tuple[int, ...]:
+        """The clients that are kept out of training and only receive the model at the end, in order."""
+        share = build(PartitionParams, self._own(PARTITION, UNSEEN), PARTITION).unseen
+        if not share:
+            return ()
+        from fedsim.rng import stream  # numpy, which the command line does without
+
+        count = max(1, round(share * self.clients))
+        if count >= self.clients:
+            raise ConfigError(f"{PARTITION}.{UNSEEN}={share:g} leaves none of clients={self.clients} to train")
+        return tuple(sorted(stream(self.seed, UNSEEN).permutation(self.clients)[:count].tolist()))
+
+    @property
+    def cohort(self) -> int:
+        """How many clients get a job in each round."""
+        return max(1, round(self.participation * (self.clients - len(self.unseen))))
+
+    def _own(self, section: str, key: str) -> dict[str, Scalar]:
+        values = self.sections.get(section, {})
+        return {key: values[key]} if key in values else {}
 
     @property
     def filter_names(self) -> list[str]:
@@ -434,8 +467,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
-def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: Mapping[str, Any] | None = None) -> T:
-    """A frozen dataclass from a mapping: keys checked, text converted to each field's type."""
+def build(
+    kind: type[T],
+    values: Mapping[str, Scalar],
+    where: str = "",
+    extra: Mapping[str, Any] | None = None,
+    further: Iterable[str] = (),
+) -> T:
+    """A frozen dataclass from a mapping: keys checked, text converted to each field's type. `further`: keys that are valid
+    as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
     hints = get_type_hints(kind)
@@ -444,10 +484,11 @@ def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: M
     given: dict[str, Any] = dict(extra or {})
     for key, value in values.items():
         name = known.get(key_of(key))
-        if name is None and not known:
+        choices = [*known, *further]
+        if name is None and not choices:
             raise ConfigError(f"unknown config key {prefix + key!r}: the chosen {where} has no parameters")
         if name is None:
-            unknown("config key", prefix + key, (prefix + k for k in known))
+            unknown("config key", prefix + key, (prefix + k for k in choices))
         given[name] = convert(value, hints[name], prefix + key)
     made = kind(**given)
     check(made, where)

@@ -22,7 +22,7 @@ start the node there with
 
   --node-config 'partition-id=3 data="/path/to/client-0003.npz"'
 
-then run with clients={clients} partition=own seed={seed}; dataset={dataset} is only a name in such a run.
+then run with clients={clients} partition=own{unseen} seed={seed}; dataset={dataset} is only a name in such a run.
 """
 
 
@@ -55,8 +55,10 @@ def export(config: RunConfig, out: Path, progress: Progress) -> None:
         "classes": dataset.classes,
         "objective": dataset.objective,
     }
-    write_json(out / "silos.json", {**told, "silos": silos})
-    write_text(out / "README.txt", README.format(**{**told, "params": json.dumps(told["params"])}))
+    unseen = {"unseen": list(config.unseen)} if config.unseen else {}
+    write_json(out / "silos.json", {**told, **unseen, "silos": silos})
+    kept_out = f" partition.unseen={config.sections['partition']['unseen']}" if unseen else ""
+    write_text(out / "README.txt", README.format(**{**told, "params": json.dumps(told["params"]), "unseen": kept_out}))
 
 
 def _label_counts(dataset: Dataset, share: Share) -> dict[str, list[int]]:
