@@ -69,11 +69,13 @@ def resume(
     algorithm: "Algorithm[Any] | None" = None,
     model: Any = None,
     partition: Any = None,
+    any_version: bool = False,
 ) -> Result:
     """Continues an interrupted run; the result is that of an uninterrupted one.
 
     `engine`: as before unless given. `algorithm`, `model`, `partition`: again the objects that the run was started with.
-    Raises ConfigError if the run is finished or the folder holds none.
+    Raises ConfigError if the run is finished, if another version of fedsim began it and not `any_version`, or if the
+    folder holds none.
     """
     from fedsim.commands.resume import read_resumable
     from fedsim.engine.launch import launch
@@ -81,7 +83,7 @@ def resume(
     for kind, given in (("algorithm", algorithm), ("model", model), ("partition", partition)):
         if given is not None:
             named(kind, given)
-    config, previous = read_resumable(Path(folder))
+    config, previous = read_resumable(Path(folder), any_version)
     with observed_by(_observers(on_step, callbacks)):
         return Result(launch(config, engine or previous, ray_address))
 

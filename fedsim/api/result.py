@@ -1,6 +1,5 @@
 """What came out of a run, for Python and notebooks."""
 
-import json
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedsim.config import RunConfig, parse
 from fedsim.errors import ConfigError
 from fedsim.report.runs import RunResult
-from fedsim.results.record import SUMMARY
+from fedsim.results.record import SUMMARY, read_summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +38,9 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json. Raises ConfigError if the run is not finished."""
-        path = self.folder / SUMMARY
-        if not path.exists():
+        if not (self.folder / SUMMARY).exists():
             raise ConfigError(f"{self.folder} has no {SUMMARY}: the run is {self.status}")
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        return read_summary(self.folder)
 
     @property
     def failures(self) -> "pd.DataFrame":

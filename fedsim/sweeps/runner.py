@@ -4,7 +4,6 @@ The folder of a cell holds its state: a finished cell is skipped, an interrupted
 a failed one keeps the reason in failure.txt and is repeated only on request. Ray's workers end together with the sweep.
 """
 
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +17,10 @@ from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.files import write_text
+from fedsim.results.events import EVENTS, parsed
 from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
-from fedsim.results.record import EVENTS, MANIFEST, asked, read_manifest
+from fedsim.results.record import asked, holds_run, read_manifest
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -38,7 +38,7 @@ class Cell:
     was_done: bool = False  # it had finished or failed before this sweep started
 
     def __post_init__(self) -> None:
-        if (self.folder / MANIFEST).exists():
+        if holds_run(self.folder):
             manifest = read_manifest(self.folder)
             before = configs.parse(manifest["config"])  # keys that a former version did not have get their defaults
             if asked(before) != asked(self.config):
@@ -67,7 +67,7 @@ class Cell:
     @property
     def metric(self) -> Metric:
         """The main metric of the run."""
-        manifest = read_manifest(self.folder) if (self.folder / MANIFEST).exists() else {}
+        manifest = read_manifest(self.folder) if holds_run(self.folder) else {}
         return next(iter(read_metrics(manifest).values()))
 
     def retry(self) -> None:
@@ -156,7 +156,7 @@ def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str]
     config = configs.parse(values)
     folder = Path(config.out)
     with locked(folder, wait=True), (folder / LOG).open("a") as file, redirect_stdout(file), redirect_stderr(file):
-        started = (folder / MANIFEST).exists()
+        started = holds_run(folder)
         if started and read_manifest(folder)["status"] == "finished":
             return ""
         try:
@@ -172,11 +172,11 @@ def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str]
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
-    """The events in the last TAIL bytes of the file that are complete lines."""
+    """The events in the last TAIL bytes of the file that are complete lines and not damaged."""
     if not path.exists():
         return []
     with path.open("rb") as file:
         start = max(0, path.stat().st_size - TAIL)
         file.seek(start)
-        lines = file.read().decode(errors="replace").split("\n")[1 if start else 0 : -1]
-    return [json.loads(line) for line in lines]
+        lines = file.read().decode(errors="replace").splitlines(keepends=True)[1 if start else 0 :]
+    return [event for line in lines if (event := parsed(line)) is not None]

@@ -69,7 +69,7 @@ def halves(labels: Labels, clients: int, params: NoKeys, rng: np.random.Generato
 
 
 def test_keyword_arguments_are_the_configuration_keys() -> None:
-    separate = {"algorithm", "dataset", "model", "partition", "out", "resume", "sections"}
+    separate = {"algorithm", "dataset", "model", "partition", "out", "resume", "any_version", "sections"}
     assert set(Settings.__annotations__) == {f.name for f in fields(RunConfig)} - separate
 
 
