@@ -134,6 +134,7 @@ def test_roles_and_the_audit_logs(deployment: Deployment, tmp_path: Path) -> Non
             (secrets / "operators" / "eva").with_suffix(suffix).unlink()
         deployment.fedsim("operator", "eva", "--remove")
     deployment.fedsim("up")
+    deployment.run(tmp_path / "run", "rounds=1")
     assert deployment.fedsim("audit", "verify").count("ok ") == NODES + 1
     log = deployment.home("ward-0") / "audit.log"
     content = log.read_bytes()
