@@ -166,6 +166,10 @@ class Job:
     job_index: int = 0  # how many training jobs the client was sent before at this step
     keep: bool = False  # the run is over: a client with a state directory stores its personal model as a file
 
+    def with_down(self, down: Downlink) -> "Job":
+        """The same job with another downlink. Thousands are made in a round, for which `replace` takes long."""
+        return Job(**{**vars(self), "down": down})
+
 
 @dataclass(frozen=True)
 class Report:
