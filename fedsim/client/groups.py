@@ -78,6 +78,8 @@ class RunningMean:
             raise ValueError("an update does not fit the model that was sent")
         if not self._samples:
             self._parameters, self._buffers = np.zeros_like(update.parameters), np.zeros_like(update.buffers)
+        if update.parameters.shape != self._parameters.shape or update.buffers.shape != self._buffers.shape:
+            raise ValueError("an update does not fit those before it")
         self._parameters += update.parameters * np.float32(samples)
         self._buffers += update.buffers * np.float32(samples)
         self._samples += samples
