@@ -100,7 +100,8 @@ def fedsim() -> float:
 
 def flower(settings: dict[str, str], polling: float) -> float:
     """The same with Flower's own commands, started as its documentation says, with these environment variables."""
-    from fedsim.flower.app_bundle import app_files
+    from fedsim.config import EXTRA_KEY
+    from fedsim.flower.app_bundle import app_files, run_settings
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         folder, port, fleet = Path(home), _port(), _port()
@@ -109,7 +110,7 @@ def flower(settings: dict[str, str], polling: float) -> float:
         )
         (folder / "config.toml").write_text(connection)
         for name, content in {
-            **app_files(config(folder / "moments")),
+            **app_files(run_settings(config(folder / "moments"))[EXTRA_KEY]),
             "fedsim_run/server.py": FLOWER_SERVER.format(polling=polling).encode(),
         }.items():
             path = folder / "app" / name

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim import peak_memory, registry
 from fedsim.algorithm import ClassStatistics, Dataset, Fit, Statistic
-from fedsim.clients.models import check_fits
+from fedsim.clients.building import build_model
 from fedsim.clients.objectives import Objective
+from fedsim.clients.pretrained import load_pretrained
 from fedsim.clients.seeded import seeded
 from fedsim.clients.training import (
     BatchStep,
@@ -62,15 +64,19 @@ class TorchTask:
         self.objective: Objective = registry.find("objective", data.objective)()
         self.shape = data.x_train.shape[1:]
         self._vocabulary = data.vocabulary
-        self._outputs = classes or prod(data.y_train.shape[1:])  # of real-valued targets, one for each of their entries
+        self.output_size = classes or prod(
+            data.y_train.shape[1:]
+        )  # of real-valued targets, one for each of their entries
         self.layout = self._network.layout
+        # whole numbers that are no token ids are real numbers to a model that says what it takes
+        self._real = not data.vocabulary and getattr(self._network.module, "kind", None) is not None
         self._samples = {
-            "train": Samples(data.x_train, data.y_train, self.device),
-            "test": Samples(data.x_test, data.y_test, self.device),
+            "train": samples_of(data.x_train, data.y_train, self.device, self._real),
+            "test": samples_of(data.x_test, data.y_test, self.device, self._real),
         }
         self.labels = self._samples["train"].labels(classes)
         if goal is not None:
-            self._samples["attack"] = Samples(*goal, self.device)
+            self._samples["attack"] = samples_of(*goal, self.device, self._real)
         self._public = data.public
 
     @property
@@ -84,7 +90,7 @@ class TorchTask:
 
     def network(self, name: str) -> "Network":
         """The run's model (`model`), another network of its algorithm, or a registered model."""
-        return network(self.config, name, self.shape, self._outputs, self.device, get_ident(), self._vocabulary)
+        return network(self.config, name, self.shape, self.output_size, self.device, get_ident(), self._vocabulary)
 
     def initial(self, network: str = "model") -> Weights:
         return self.network(network).initial.copy()
@@ -158,7 +164,7 @@ class TorchTask:
                 labels.append(y)
             values, owner = torch.cat(rows).double(), torch.cat(labels)
             values = nn.functional.normalize(values) if of == "directions" else values
-            one_hot = nn.functional.one_hot(owner, self._outputs).double()
+            one_hot = nn.functional.one_hot(owner, self.output_size).double()
             counts = one_hot.sum(0)
             shares = one_hot / counts.clamp(min=1)
             means, squares = shares.T @ values, shares.T @ values.square().sum(1)
@@ -225,7 +231,7 @@ class TorchTask:
     def samples(self, name: Dataset) -> Samples:
         """The client's own data of this name, or the public data; raises ConfigError if it has none."""
         if name == "public" and self._public is not None:
-            return public_samples(self._public, self.device)
+            return public_samples(self._public, self.device, self._real)
         if name not in self._samples:
             raise ConfigError(f"this client has no {name} data. It has: {', '.join(self._samples)}")
         return self._samples[name]
@@ -236,9 +242,14 @@ def _nothing(means: Metrics) -> Metrics:
 
 
 @lru_cache(maxsize=2)
-def public_samples(public: PublicData, device: torch.device) -> Samples:
+def public_samples(public: PublicData, device: torch.device, real: bool) -> Samples:
     """One copy for all clients of a process."""
-    return Samples(public.x, public.y, device)
+    return samples_of(public.x, public.y, device, real)
+
+
+def samples_of(x: NDArray[Any], y: NDArray[Any], device: torch.device, real: bool) -> Samples:
+    """`real`: inputs are real numbers, however they are stored."""
+    return Samples(x.astype(np.float32, copy=False) if real else x, y, device)
 
 
 def device_of(wanted: str) -> torch.device:
@@ -271,11 +282,12 @@ def _kind(module: nn.Module) -> str:
 
 @dataclass(frozen=True)
 class Network:
-    """A network object with its layout and its initial weights."""
+    """A network object with its layout and its initial weights; in words, what of a checkpoint these are not."""
 
     module: nn.Module
     layout: Layout
     initial: Weights
+    note: str = ""
 
 
 @lru_cache(maxsize=128)  # several architectures, several networks of an algorithm, several threads
@@ -293,36 +305,42 @@ def network(
     Threads must not share a network: `thread` is the id of the one that asks. `vocabulary`: different token ids of the
     samples; 0: they are no tokens.
     """
-    networks = registry.find("algorithm", config.algorithm).networks
-    if name == "model" or name.startswith(DRAW):
-        make, key = registry.find("model", config.model), ["model"] if name == "model" else ["network", name]
+    networks, key, note = registry.find("algorithm", config.algorithm).networks, ["network", name], ""
+    drawn = name.startswith(DRAW)
+    if name == "model" or drawn:
+        model, key = config.model, key if drawn else ["model"]
     elif networks.get(name, "").startswith(PARAMETER):
         chosen = getattr(config.params(config.algorithm), networks[name].removeprefix(PARAMETER))
         if not chosen:
             return network(config, "model", shape, classes, device, thread, vocabulary)
-        make, key = registry.find("model", chosen), ["network", name]
+        model = chosen
     elif name in networks:
-        make, key = registry.load(networks[name]), ["network", name]
-    elif name in registry.providers("model"):
-        make, key = registry.find("model", name), ["network", name]
+        model = ""
+    elif name in registry.providers("model") or registry.is_place("model", name):
+        model = name
     else:
         raise ConfigError(
             f"{config.algorithm} declares no network {name!r}. It declares: {', '.join(networks) or 'none'}. "
             f"Registered models: {', '.join(registry.names('model'))}"
         )
-    check_fits(make, config.model if name == "model" else name, shape, vocabulary)
     with seeded(int(stream(config.seed, *key).integers(2**63))):
-        module: nn.Module = make(shape, classes, **_further(make, config, shape, classes, device, vocabulary))
+        if model:
+            module = build_model(model, shape, classes, vocabulary)
+        else:
+            make = registry.load(networks[name])
+            module = make(shape, classes, **_further(make, config, shape, classes, device, vocabulary))
+    if config.pretrained and (name == "model" or drawn):
+        note = load_pretrained(module, config.pretrained, head=not drawn)  # draws of a whole checkpoint would be one
     module.to(device).to(memory_format=torch.channels_last)
     if config.compile:
         module.compile()
-    return Network(module, layout_of(module), weights_of(module))
+    return Network(module, layout_of(module), weights_of(module), note)
 
 
 def _further(
     make: Any, config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device, vocabulary: int
 ) -> Mapping[str, int]:
-    """What a factory asks for by the names of its parameters, besides the shape of a sample and the classes.
+    """What a factory of a further network asks for by name, besides the shape of a sample and the classes.
 
     features    the width of the features of the run's model
     vocabulary  how many different token ids the samples can hold; 0: they are no tokens

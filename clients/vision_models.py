@@ -40,7 +40,7 @@ class VisionModel(HeadOnBase):
 class ResNet18(VisionModel):
     """ResNet-18 with GroupNorm; images under 64 pixels meet a 3x3 convolution first and no pooling."""
 
-    name = "resnet18"
+    name, head_name = "resnet18", "fc"
 
     def parts(self, models: Any, channels: int, classes: int, side: int) -> tuple[nn.Module, nn.Module]:
         net = models.resnet18(weights=None, norm_layer=self.normalization)
@@ -68,7 +68,7 @@ class BatchNormResNet18(ResNet18):
 class MobileNet(VisionModel):
     """MobileNetV2 (BatchNorm); the first convolution keeps the size of images under 64 pixels."""
 
-    name = "mobilenet"
+    name, head_name = "mobilenet", "classifier.1"
 
     def parts(self, models: Any, channels: int, classes: int, side: int) -> tuple[nn.Module, nn.Module]:
         net = models.mobilenet_v2(weights=None)
@@ -82,7 +82,7 @@ class MobileNet(VisionModel):
 class AlexNet(VisionModel):
     """AlexNet with two hidden layers of 4096 units, for images from 63 pixels on."""
 
-    name, smallest = "alexnet", 63
+    name, head_name, smallest = "alexnet", "classifier.6", 63
 
     def parts(self, models: Any, channels: int, classes: int, side: int) -> tuple[nn.Module, nn.Module]:
         net = models.alexnet(weights=None)
@@ -94,7 +94,7 @@ class AlexNet(VisionModel):
 class GoogLeNet(VisionModel):
     """GoogLeNet (BatchNorm) without auxiliary classifiers, for images from 15 pixels on."""
 
-    name, smallest = "googlenet", 15
+    name, head_name, smallest = "googlenet", "fc", 15
 
     def parts(self, models: Any, channels: int, classes: int, side: int) -> tuple[nn.Module, nn.Module]:
         net = models.googlenet(weights=None, aux_logits=False, init_weights=False)

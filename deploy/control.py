@@ -6,7 +6,7 @@ ready       waits until the SuperLink answers
 register    reads public keys by node name (JSON, standard input); registers new keys, unregisters those not listed
 nodes       registered nodes: name, id, status, online-since, last-seen
 runs        every run: status, times, traffic
-start       reads a Flower App Bundle (standard input), starts it and prints the run id
+start       reads a request to start a run (standard input) and prints the run id
 follow RUN  what the ServerApp prints while it runs, then the status of the run
 stop RUN    stops a run
 """

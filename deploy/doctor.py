@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fedsim.deploy import machine_config
-from fedsim.deploy.checks import certificates, data, machine, network, software
+from fedsim.deploy.checks import certificates, data, machine, network, policy, software
 from fedsim.deploy.finding import Finding, problem
 from fedsim.deploy.machine_config import NodeConfig, ServerConfig
 from fedsim.errors import ConfigError
@@ -87,6 +87,7 @@ def _node(config: NodeConfig, home: Path) -> Iterator[Finding]:
     yield machine.disk("cache", data.cache_folder())
     yield machine.disk("state", home / str(config.config.get("state-dir", "")))
     yield certificates.private_key(config.key, of_node=True)
+    yield policy.site_policy(home)
 
 
 def _server(config: ServerConfig, home: Path) -> Iterator[Finding]:

@@ -1,20 +1,23 @@
 """Runs the ClientApp of one SuperNode: a process that has loaded torch already and forks for every message.
 
-    python -m fedsim.deploy.executor ADDRESS SECRET_FILE
+    python -m fedsim.deploy.executor ADDRESS SECRET_FILE       in the node's home folder
 
 Flower's own SuperExec starts a new interpreter for each message, which loads torch for seconds and then works for
 milliseconds. Here every message still gets a process of its own, so that a crash, a memory leak or a GPU context ends with
-it.
+it. What a message may ask for is decided by `fedsim.deploy.admission`; no code that arrives with it is run.
 """
 
 import os
 import signal
 import sys
 import traceback
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from fedsim.allocator import keep_freed_memory
+from fedsim.deploy.admission import Admission
+from fedsim.flower.app_bundle import app_bundle
 from fedsim.flower.client_app_tasks import TaskQueue, run_client_app
 from fedsim.flower.object_pull import retry_sooner
 from fedsim.transport.polling import Polling
@@ -49,7 +52,7 @@ def run_in_child(address: str, token: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     code = 1
     try:
-        run_client_app(address, token)
+        run_client_app(address, token, partial(Admission, Path.cwd()))
     except SystemExit as ended:
         code = int(ended.code or 0)
     except BaseException:
@@ -65,4 +68,5 @@ if __name__ == "__main__":
     retry_sooner()
     for module in PRELOADED:
         import_module(module)
+    app_bundle()  # made once, for comparison
     serve(sys.argv[1], Path(sys.argv[2]).read_bytes())

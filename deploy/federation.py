@@ -19,14 +19,15 @@ from fedsim.deploy.install import build_wheel, install
 from fedsim.deploy.inventory import Inventory
 from fedsim.deploy.machine_files import PACKAGES
 from fedsim.errors import FedsimError, unknown
-from fedsim.flower.app_bundle import app_bundle
+from fedsim.flower.control_api import start_request
 from fedsim.transport.polling import Polling
 
 T = TypeVar("T")
 Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_SECONDS = 120.0  # for the nodes to come online
-AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"  # modules that run on the machines
+# modules that run on the machines
+AGENT, CONTROL, POLICY = "fedsim.deploy.agent", "fedsim.deploy.control", "fedsim.deploy.policy"
 
 # Python code and shell scripts that run on the machines.
 VERSIONS = (
@@ -139,6 +140,18 @@ class Federation:
 
         return dict(zip((host.name for host in self.hosts), self._on_each(state, self.hosts), strict=True))
 
+    def policies(self) -> dict[str, dict[str, Any] | str]:
+        """By node: what its policy restricts, or why that is not known."""
+
+        def policy(host: Host) -> dict[str, Any] | str:
+            try:
+                found: dict[str, Any] = json.loads(host.run_module(POLICY))
+            except FedsimError as error:
+                return str(error)
+            return found
+
+        return dict(zip(self.nodes, self._on_each(policy, self.nodes.values()), strict=True))
+
     def doctor(self, hosts: Iterable[Host], *options: str) -> dict[str, list[Any]]:
         """What `fedsim doctor --home` finds on these machines, by name; their clocks are compared with this machine's."""
 
@@ -175,8 +188,8 @@ class Federation:
         `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ...
         """
         remote = self.run_folder(folder)
-        bundle = app_bundle(config.replace(out=remote, clients=len(self.nodes)))
-        (run,) = json.loads(f"[{self.server.run_module(CONTROL, 'start', stdin=bundle)}]")
+        request = start_request(config.replace(out=remote, clients=len(self.nodes)))
+        (run,) = self._control("start", stdin=request)
         try:
             return self._follow(run, output or self.report)
         except KeyboardInterrupt:

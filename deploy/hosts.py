@@ -18,7 +18,10 @@ PATIENCE = 120.0  # seconds for an ordinary command
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 # Shell scripts; $0 and the following are their arguments.
 IN_FOLDER = 'cd "$0" 2> /dev/null || { echo "it is not set up: run \\`fedsim deploy up\\`" >&2; exit 1; }; exec "$@"'
-WRITE_FILE = 'umask 077; mkdir -p "$(dirname "$0")" && cat > "$0.new" && chmod "$1" "$0.new" && mv "$0.new" "$0"'
+WRITE_FILE = (
+    'to_disk() { sync "$1" 2> /dev/null || sync; }; umask 077; folder=$(dirname "$0"); mkdir -p "$folder" && '
+    'cat > "$0.new" && chmod "$1" "$0.new" && to_disk "$0.new" && mv "$0.new" "$0" && to_disk "$folder"'
+)
 
 
 class Host:

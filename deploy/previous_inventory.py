@@ -1,15 +1,14 @@
 """The inventory of the last `fedsim deploy up`, to find machines that were taken out of the inventory but may still run."""
 
-import shutil
-
 from fedsim.deploy.hosts import Host
 from fedsim.deploy.inventory import FILE, Inventory, read
+from fedsim.files import write_bytes
 
 PREVIOUS = ".up.toml"  # a copy, beside the inventory
 
 
 def save(inventory: Inventory) -> None:
-    shutil.copyfile(inventory.folder / FILE, inventory.folder / PREVIOUS)
+    write_bytes(inventory.folder / PREVIOUS, (inventory.folder / FILE).read_bytes())
 
 
 def delete(inventory: Inventory) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedsim.deploy import pki
 from fedsim.deploy.inventory import FILE, NAME, Inventory, node_template, read, template
 from fedsim.errors import ConfigError
-from fedsim.files import write_text
+from fedsim.files import remove_leftovers, write_text
 
 
 def init(folder: Path, name: str, host: str, nodes: int, add: list[str], rotate: bool) -> Iterator[str]:
@@ -25,7 +25,9 @@ def init(folder: Path, name: str, host: str, nodes: int, add: list[str], rotate:
         yield _add_node(path, node)
     inventory = read(path)
     inventory.secrets.mkdir(mode=0o700, exist_ok=True)
-    (inventory.secrets / ".gitignore").write_text("*\n")
+    for secrets in (inventory.secrets, inventory.secrets / "nodes"):
+        remove_leftovers(secrets)
+    write_text(inventory.secrets / ".gitignore", "*\n")
     yield from _create_ca(inventory)
     yield from _create_server_certificate(inventory, rotate)
     yield from _create_node_keys(inventory, rotate)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsim.deploy.federation import Federation
+from fedsim.deploy.policy import in_words
 from fedsim.errors import FedsimError
 
 
@@ -15,13 +16,18 @@ def gather(federation: Federation, doctor: bool = False) -> dict[str, Any]:
 
     `doctor`: also examine every machine.
     """
-    agents = federation.agents()
+    agents, policies = federation.agents(), federation.policies()
     try:
         registered, runs, superlink = federation.registered_nodes(), federation.runs(), "answers"
     except FedsimError as error:
         registered, runs, superlink = {}, [], str(error)
     nodes = [
-        {"name": name, "processes": agents[name], **{"status": "unknown", **registered.get(name, {})}}
+        {
+            "name": name,
+            "processes": agents[name],
+            "policy": policies[name],
+            **{"status": "unknown", **registered.get(name, {})},
+        }
         for name in federation.nodes
     ]
     current = [run for run in runs if not run["status"].startswith("finished")]
@@ -57,6 +63,11 @@ def show(found: dict[str, Any], now: float) -> None:
             node["processes"],
         )
     console.print(table)
+    for node in found["nodes"]:
+        policy = node["policy"]
+        if policy:
+            told = policy if isinstance(policy, str) else in_words(policy)
+            console.print(f"policy of {node['name']}: {told}", highlight=False)
     for run in found["current"] or found["runs"][-1:]:
         started = f"{datetime.fromtimestamp(run['started']):%Y-%m-%d %H:%M:%S}" if run["started"] else "not yet"
         console.print(

@@ -1,4 +1,5 @@
-"""fedsim: personalized and asynchronous federated learning on Flower. What a plug-in needs is importable from here."""
+"""fedsim: personalized and asynchronous federated learning on Flower. The Python API (`run`, `sweep`, `resume`, `load`) and
+what a plug-in needs are importable from here."""
 
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         ServerStrategy,
         Task,
     )
+    from fedsim.api import EarlyStopping, Result, Step, load, resume, run, sweep
     from fedsim.attacks import Attack
     from fedsim.clients.local_sgd import LocalSGD
     from fedsim.clients.training import Batch, Trainer, one_step
@@ -56,6 +58,15 @@ _HOMES = {
         "GlobalStrategy",
         "ServerStrategy",
         "Task",
+    ),
+    "fedsim.api": (
+        "EarlyStopping",
+        "Result",
+        "Step",
+        "load",
+        "resume",
+        "run",
+        "sweep",
     ),
     "fedsim.attacks": ("Attack",),
     "fedsim.clients.local_sgd": ("LocalSGD",),
@@ -119,6 +130,7 @@ __all__ = [
     "ClientState",
     "ConfigError",
     "Downlink",
+    "EarlyStopping",
     "FedsimError",
     "Filter",
     "FineTuning",
@@ -138,16 +150,22 @@ __all__ = [
     "PositiveFloat",
     "PositiveFraction",
     "PositiveInt",
+    "Result",
     "RunConfig",
     "ServerOptimizer",
     "ServerStrategy",
     "Spec",
+    "Step",
     "Task",
     "Trainer",
     "Uplink",
     "Vec",
     "Weights",
+    "load",
     "one_step",
+    "resume",
+    "run",
+    "sweep",
     "weighted_mean",
     "weighted_sum",
 ]

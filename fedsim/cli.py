@@ -2,13 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from fedsim.errors import FedsimError
 from fedsim.logs import print_messages
 
-COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "mix", "data", "deploy", "doctor")
+COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "mix", "data", "deploy", "doctor", "chaos")
 INTERRUPTED = 130
 
 
@@ -21,9 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import_module(f"fedsim.commands.{name}").add(commands)
     args = parser.parse_args(words)
     print_messages()
+    return exit_code(lambda: int(args.handler(args)))
+
+
+def exit_code(call: Callable[[], int]) -> int:
+    """The exit code that `call` returns, or that of an error, which is printed."""
     try:
-        status: int = args.handler(args)
-        return status
+        return call()
     except FedsimError as error:
         print(f"fedsim: {error}", file=sys.stderr)
         return error.exit_code

@@ -2,10 +2,11 @@
 
 Keys are flat and written with dashes. Besides the fields of `RunConfig` there are sections, written with a dotted
 prefix: `partition.classes`, `stragglers.count`, `pace.k`, and one per algorithm: `fedavg-ft.epochs`. The section
-`model` names the models of single clients: `model.3`.
+`model` names the models of single clients (`model.3`), and the checkpoint that they start from (`model.pretrained`).
 """
 
 import dataclasses
+import json
 import shlex
 import tomllib
 import types
@@ -37,8 +38,11 @@ FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 # Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
-MODEL, PUBLIC = "model", "public"  # the models of single clients, by their ids; what the public data is
-FIXED = (*SECTIONS, MODEL, PUBLIC)
+# The models of single clients, by their ids, and their start; what the public data is; how data is read.
+MODEL, PUBLIC, DATA = "model", "public", "data"
+PRETRAINED = "pretrained"
+PARTITION, UNSEEN = "partition", "unseen"  # a parameter of every partition: the share of the clients that do not train
+FIXED = (*SECTIONS, MODEL, PUBLIC, DATA)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -58,10 +62,36 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
+class PartitionParams:
+    """Parameters of every partition, besides its own."""
+
+    unseen: FractionBelowOne = 0.0  # share of the clients that do not train and only receive the model at the end
+
+
+@dataclass(frozen=True)
 class PublicParams:
     """Parameters of the public data."""
 
     dataset: str = ""  # whose training samples it is; empty: the run's dataset, which is split without them
+
+
+@dataclass(frozen=True)
+class DataParams:
+    """How tables (CSV, Parquet, the Hugging Face hub), texts and images are read. Columns are named by their headings."""
+
+    label: str = "label"  # the column of the targets
+    user: str = ""  # the column of the users that samples belong to; empty: they are not told
+    features: tuple[str, ...] = ()  # the columns of the samples; empty: all others
+    categories: tuple[str, ...] = ()  # of these, columns whose values are categories: one input for each value
+    classes: tuple[str, ...] = ()  # the labels in the order of their numbers; empty: all that occur, sorted
+    objective: Literal["classification", "regression"] = "classification"  # what models are trained for
+    test: str = ""  # where the tests are: another table, or a split of the hub's dataset; empty: see docs/data.md
+    subset: str = ""  # the configuration of the hub's dataset
+    tokenizer: Literal["words", "characters"] = "words"  # what a token of a text is
+    length: PositiveInt = 200  # tokens of a text: longer ones are cut, shorter ones padded
+    vocabulary: Annotated[int, Ge(3)] = 20_000  # different token ids at most
+    tokens: str = ""  # a file with a token in every line: the vocabulary; empty: that of the training texts
+    size: NonNegativeInt = 0  # images are scaled to so many pixels a side; 0: as they are
 
 
 @dataclass(frozen=True)
@@ -120,6 +150,7 @@ class RunConfig:
     )
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
+    any_version: bool = False  # resume also a run that another version of fedsim began
     sections: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
     @cached_property
@@ -156,6 +187,7 @@ class RunConfig:
             unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
         for section in {*SECTIONS, *self.sections, self.algorithm} - {MODEL}:
             self.params(section)
+        _ = self.unseen  # checked
 
     def params(self, section: str) -> Any:
         """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm.
@@ -163,15 +195,41 @@ class RunConfig:
         Those of `finetune` are a `FineTuning`: the run's settings in place of the algorithm's own.
         """
         values = self.sections.get(section, {})
+        if section == PARTITION:
+            values = {key: value for key, value in values.items() if key != UNSEEN}
         if section == "finetune":
             return self._fine_tuning(values)
         if section == PUBLIC:
             return build(PublicParams, values, section)
+        if section == DATA:
+            return build(DataParams, values, section)
         if section in SECTIONS:
             owner = self.part(section)
         else:
             owner = registry.find("filter" if section in registry.providers("filter") else "algorithm", section)
-        return build(owner.params, values, section)
+        return build(owner.params, values, section, further=[UNSEEN] if section == PARTITION else [])
+
+    @cached_property
+    def unseen(self) -> tuple[int, ...]:
+        """The clients that are kept out of training and only receive the model at the end, in order."""
+        share = build(PartitionParams, self._own(PARTITION, UNSEEN), PARTITION).unseen
+        if not share:
+            return ()
+        from fedsim.rng import stream  # numpy, which the command line does without
+
+        count = max(1, round(share * self.clients))
+        if count >= self.clients:
+            raise ConfigError(f"{PARTITION}.{UNSEEN}={share:g} leaves none of clients={self.clients} to train")
+        return tuple(sorted(stream(self.seed, UNSEEN).permutation(self.clients)[:count].tolist()))
+
+    @property
+    def cohort(self) -> int:
+        """How many clients get a job in each round."""
+        return max(1, round(self.participation * (self.clients - len(self.unseen))))
+
+    def _own(self, section: str, key: str) -> dict[str, Scalar]:
+        values = self.sections.get(section, {})
+        return {key: values[key]} if key in values else {}
 
     @property
     def filter_names(self) -> list[str]:
@@ -187,18 +245,30 @@ class RunConfig:
         """The different models of the run's clients, as far as its configuration tells; nodes may name their own."""
         return list(dict.fromkeys(map(self.model_of, range(self.clients))))
 
+    @property
+    def pretrained(self) -> str:
+        """The checkpoint that the model starts from, a path; empty: none."""
+        return str(self.sections.get(MODEL, {}).get(PRETRAINED, ""))
+
     def with_model(self, name: str) -> "RunConfig":
         """The same run for a client with this model."""
         sections = {section: values for section, values in self.sections.items() if section != MODEL}
+        if self.pretrained:
+            sections[MODEL] = {PRETRAINED: self.pretrained}
         return self if (self.model, self.sections) == (name, sections) else self.replace(model=name, sections=sections)
 
     def _check_models(self) -> None:
-        own = self.sections.get(MODEL, {})
+        own = {key: value for key, value in self.sections.get(MODEL, {}).items() if key != PRETRAINED}
         for key in own:
             if not (key.isdecimal() and str(int(key)) == key and int(key) < self.clients):
-                raise ConfigError(f"{MODEL}.{key} names no client: the run has clients 0 to {self.clients - 1}")
+                known = f"the run has clients 0 to {self.clients - 1}, and {MODEL}.{PRETRAINED} is their start"
+                raise ConfigError(f"{MODEL}.{key} names no client: {known}")
         for name in (*(_listed(self.model) or [self.model]), *map(str, own.values())):
             registry.check("model", name)
+        if self.pretrained and len(self.models) > 1:
+            raise ConfigError(
+                f"{MODEL}.{PRETRAINED} is the start of one model, but the clients have {', '.join(self.models)}"
+            )
 
     def part(self, section: str) -> Any:
         """What a section's key chose: a partition, a pace, an aggregator, ...; `auto`: what the algorithm was made for."""
@@ -334,10 +404,26 @@ def parse(values: Mapping[str, Scalar]) -> RunConfig:
 
 
 def from_run_config(run_config: Mapping[str, Scalar]) -> RunConfig:
-    """Flower's run config, whose key `set` may carry any further pairs: set = "partition.classes=2 lr=0.1"."""
+    """Flower's run config as a RunConfig."""
+    return _parse_once(tuple(sorted(flat_run_config(run_config).items())))
+
+
+def flat_run_config(run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The keys of Flower's run config. Its key `set` may carry any further ones, as pairs or as a JSON object:
+    set = "partition.classes=2 lr=0.1", set = '{"partition.classes": 2, "lr": 0.1}'."""
     values = dict(run_config)
     extra = str(values.pop(EXTRA_KEY, ""))
-    return _parse_once(tuple(sorted({**values, **assignments(shlex.split(extra))}.items())))
+    return {**values, **(_read_json(extra) if extra.startswith("{") else assignments(shlex.split(extra)))}
+
+
+def _read_json(text: str) -> dict[str, Scalar]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{EXTRA_KEY} is not a valid JSON object: {error}") from error
+    if wrong := [key for key, value in found.items() if not isinstance(value, Scalar)]:
+        raise ConfigError(f"{wrong[0]} in {EXTRA_KEY} must be a text, a number or a boolean, not {found[wrong[0]]!r}")
+    return dict(found)
 
 
 @cache
@@ -381,8 +467,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
-def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: Mapping[str, Any] | None = None) -> T:
-    """A frozen dataclass from a mapping: keys checked, text converted to each field's type."""
+def build(
+    kind: type[T],
+    values: Mapping[str, Scalar],
+    where: str = "",
+    extra: Mapping[str, Any] | None = None,
+    further: Iterable[str] = (),
+) -> T:
+    """A frozen dataclass from a mapping: keys checked, text converted to each field's type. `further`: keys that are valid
+    as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
     hints = get_type_hints(kind)
@@ -391,10 +484,11 @@ def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: M
     given: dict[str, Any] = dict(extra or {})
     for key, value in values.items():
         name = known.get(key_of(key))
-        if name is None and not known:
+        choices = [*known, *further]
+        if name is None and not choices:
             raise ConfigError(f"unknown config key {prefix + key!r}: the chosen {where} has no parameters")
         if name is None:
-            unknown("config key", prefix + key, (prefix + k for k in known))
+            unknown("config key", prefix + key, (prefix + k for k in choices))
         given[name] = convert(value, hints[name], prefix + key)
     made = kind(**given)
     check(made, where)

@@ -21,6 +21,14 @@ class WireError(FedsimError):
     """A message holds something it must not: a missing vector, a wrong length, NaN."""
 
 
+class StorageError(FedsimError):
+    """A file cannot be written: the disk is full, the folder belongs to somebody else, ..."""
+
+
+class DamagedError(FedsimError):
+    """A file does not hold what was written into it: bits have changed, or its end is missing."""
+
+
 def unknown(what: str, name: str, choices: Iterable[str]) -> NoReturn:
     """Refuse `name`, listing the choices and the one that was probably meant."""
     known = sorted(choices)

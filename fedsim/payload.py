@@ -25,7 +25,7 @@ class RunIdentity:
 
     id: str  # hexadecimal, the same however often the run is stopped and resumed
     resumed: tuple[int, ...] = ()  # the steps from which it was resumed
-    saved: int = 0  # the step of the server's last checkpoint, from which it may be resumed
+    saved: tuple[int, ...] = ()  # the steps of the server's checkpoints, from which it may be resumed
 
     @classmethod
     def new(cls) -> "RunIdentity":
@@ -165,6 +165,7 @@ class Job:
     simulated_delay: SimulatedDelay = SimulatedDelay()
     job_index: int = 0  # how many training jobs the client was sent before at this step
     keep: bool = False  # the run is over: a client with a state directory stores its personal model as a file
+    newcomer: bool = False  # the client never took part: it trains once for itself before its own model is tested
 
     def with_down(self, down: Downlink) -> "Job":
         """The same job with another downlink. Thousands are made in a round, for which `replace` takes long."""

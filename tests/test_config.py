@@ -5,7 +5,7 @@ import pytest
 
 from fedsim import config as configs
 from fedsim.errors import ConfigError
-from fedsim.sweep.sweep_file import preset_texts, read_sweep
+from fedsim.sweeps.sweep_file import preset_texts, read_sweep
 
 
 def test_defaults_are_a_complete_run() -> None:

@@ -15,10 +15,10 @@ import pytest
 from fedsim import config as configs
 from fedsim import registry
 from fedsim.cli import COMMANDS
-from fedsim.config import RunConfig, key_of
-from fedsim.deploy import inventory
+from fedsim.config import DataParams, RunConfig, key_of
+from fedsim.deploy import inventory, policy
 from fedsim.strategies import ALGORITHMS
-from fedsim.sweep import sweep_file
+from fedsim.sweeps import sweep_file
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -118,6 +118,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "experiment.toml": configs.read,
     "sweep.toml": lambda path: sweep_file.read_sweep(str(path)),
     "federation.toml": inventory.read,
+    "policy.toml": lambda path: policy.check_names(policy.read(path.parent)),
 }
 
 
@@ -147,12 +148,13 @@ def test_every_algorithm_is_in_the_readme() -> None:
     [
         ("data.md", "Datasets", "dataset"),
         ("data.md", "Partitions", "partition"),
+        ("models.md", "Names", "model"),
         ("stragglers.md", "Straggler models", "stragglers"),
         ("stragglers.md", "Paces", "pace"),
     ],
 )
 def test_tables_of_names_are_complete(page: str, heading: str, kind: str) -> None:
-    listed = {row[0].strip("`") for row in table_below(ROOT / "docs" / page, heading)}
+    listed = {name for row in table_below(ROOT / "docs" / page, heading) for name in re.findall(r"`(.+?)`", row[0])}
     assert listed == set(registry.load(registry.KINDS[kind].table))
 
 
@@ -163,6 +165,30 @@ def test_every_configuration_key_is_documented_with_its_default() -> None:
     defaults = {key_of(f.name): f.default for f in fields(RunConfig) if f.name != "sections"}
     shown = {key: "empty" if value == "" else str(value).lower() for key, value in defaults.items()}
     assert documented == shown
+
+
+def test_every_parameter_of_the_data_is_documented_with_its_default() -> None:
+    found = re.findall(r"^\| `data\.([\w-]+)` \| (\S+) \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
+    defaults = {
+        key_of(f.name): str(f.default or (f.default if f.default == 0 else "empty")) for f in fields(DataParams)
+    }
+    assert {key: default.strip("`") for key, default in found} == {
+        k: v.replace("()", "empty") for k, v in defaults.items()
+    }
+
+
+def test_every_key_of_a_policy_is_documented() -> None:
+    listed = [row[0].strip("`[]") for row in table_below(ROOT / "docs" / "security.md", "The policy of a site")]
+    assert listed == [key_of(f.name) for f in fields(policy.Policy)]
+
+
+def test_every_algorithm_that_needs_label_counts_is_named() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    sentence = text[
+        text.index("Algorithms that need label counts") : text.index("are refused by a node that hides them")
+    ]
+    needed = {name for name in ALGORITHMS if registry.find("algorithm", name).label_counts}
+    assert set(re.findall(r"`([\w-]+)`", sentence)) == needed
 
 
 def test_the_example_of_the_readme_is_fedprox(

@@ -8,10 +8,12 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedsim import registry
 from fedsim.client.jobs import (
     ClientJob,
     Stopwatch,
     behaviour_of,
+    check_targets,
     data_of,
     poisons_data,
     sleep_delay,
@@ -33,6 +35,9 @@ def straggle(message: Message, context: Context, call_next: Callable[[Message, C
 app = ClientApp(mods=[straggle])
 STATE_DIR = "state-dir"  # node config: where the node keeps its client's state
 NODES = 128  # configurations of nodes that are kept
+LABEL_COUNTS = (
+    "label-counts"  # node config: false, if the server must not learn how many samples of each class there are
+)
 OWN = "own"  # the partition of silos that each bring their own data
 
 
@@ -43,13 +48,16 @@ def roll_call(message: Message, context: Context) -> Message:
     try:
         config = _config(context)
         data = data_of(config, client)
+        check_targets(config, data)
     except (FedsimError, OSError) as error:
         raise ConfigError(f"client {client}: {error}") from error
+    tells = data.classes and _tells_label_counts(context)
     about = {
         "client": client,
         "train": len(data.y_train),
         "test": len(data.y_test),
-        "labels": np.bincount(data.y_train.reshape(-1), minlength=data.classes).tolist() if data.classes else [],
+        "labels": np.bincount(data.y_train.reshape(-1), minlength=data.classes).tolist() if tells else [],
+        "classes": data.classes,
         "shape": list(data.x_train.shape[1:]),
         "lasting": STATE_DIR in context.node_config,
         "objective": data.objective,
@@ -70,7 +78,7 @@ def initial(message: Message, context: Context) -> Message:
     """Layout and initial weights of a network, for a server that has neither data nor torch."""
     task, _ = task_of(_config(context), _client_id(context), wire.classes_of(message))
     network = task.network(wire.network_of(message))
-    return wire.pack_initial(network.layout, network.initial, message)
+    return wire.pack_initial(network.layout, network.initial, message, network.note)
 
 
 @app.train()
@@ -91,7 +99,7 @@ def evaluate(message: Message, context: Context) -> Message:
     work, store = _client_job(message, context)
     answer = work.run()
     if work.job.keep and store is not None:
-        work.keep(store, wire.run_of(message).id, wire.classes_of(message), answer.report.personal)
+        work.keep(store, wire.run_of(message).id, answer.report.personal)
     return wire.pack_answer(answer, message)
 
 
@@ -119,9 +127,19 @@ def _client_id(context: Context) -> int:
         raise ConfigError('the node has no partition-id: start it with --node-config "partition-id=0 ..."') from None
 
 
+def _tells_label_counts(context: Context) -> bool:
+    return bool(context.node_config.get(LABEL_COUNTS, True))
+
+
 def _config(context: Context) -> RunConfig:
     """The run's configuration as this node carries it out: it may bring its own data, and choose device and model."""
     config, node = from_run_config(context.run_config), context.node_config
+    if not _tells_label_counts(context) and registry.find("algorithm", config.algorithm).label_counts:
+        known = [name for name in registry.names("algorithm") if not registry.find("algorithm", name).label_counts]
+        raise ConfigError(
+            f"{config.algorithm} needs to know how many samples of each class a client has, and the client's site does "
+            f"not allow it ({LABEL_COUNTS}=false). Algorithms that do not: {', '.join(known)}"
+        )
     own = {key: str(node[key]) for key in ("data", "device", "model") if key in node}
     return _adapted(config, **own) if own else config
 

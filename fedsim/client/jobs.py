@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 import traceback
 from collections import OrderedDict
@@ -19,7 +20,7 @@ from fedsim.attacks import SUCCESS, Attack, attack_of
 from fedsim.client.groups import JobGroup, Result, averaged
 from fedsim.client.state_store import StateStore
 from fedsim.config import FineTuning, RunConfig, lr_at
-from fedsim.errors import FedsimError
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.filters import Filter, filters_of
 from fedsim.payload import (
     TRAINING,
@@ -176,11 +177,22 @@ class ClientJob:
         watch.lap("exchange" if self.warm else "load")
         received, personal = self.test_received()
         watch.lap("test")
+        if job.newcomer:
+            return self._met(received)
         if not job.train:
             return Answer(job, None, Report(received, personal), watch.seconds)
         uplink = self.train()
         watch.lap("train")
         return self.finish(uplink, (received, personal))
+
+    def _met(self, received: Metrics | None) -> Answer:
+        """The answer of a client that never took part: it works as in a first round, and keeps the result to itself."""
+        uplink = self.train()
+        self.watch.lap("train")
+        personal = self.evaluate(self.personal)
+        local = self.evaluate(uplink.local) if uplink.local is not None else None
+        self.watch.lap("test")
+        return Answer(self.job, None, Report(received, personal, local), self.watch.seconds)
 
     def finish(
         self, uplink: Uplink, tested: tuple[Metrics | None, Metrics | None], seconds: float | None = None
@@ -254,7 +266,7 @@ class ClientJob:
         wanted = self.task.evaluate(own.weights, GOAL, own.predict, own.network)
         return {**metrics, SUCCESS: wanted["accuracy"]} if wanted else metrics
 
-    def keep(self, store: StateStore, run: str, classes: int, metrics: Metrics | None) -> None:
+    def keep(self, store: StateStore, run: str, metrics: Metrics | None) -> None:
         """Stores the model that was evaluated as the personal one."""
         from fedsim.client.model_card import card, facts
 
@@ -262,10 +274,18 @@ class ClientJob:
         layout = self.task.network(own.network).layout
         tensors = layout.named(own.weights)
         data, config = data_of(self.config, self.job.client), self.task.config
-        if own.network in registry.providers("model"):
+        if own.network in registry.providers("model") or registry.is_place("model", own.network):
             config = config.replace(model=own.network)
         rows = facts(config, run, self.job.client, (len(data.y_train), len(data.y_test)), metrics)
-        text = card(rows, config, store.model.name, data.x_train.shape[1:], classes, bool(layout.buffers))
+        text = card(
+            rows,
+            config,
+            store.model.name,
+            data.x_train.shape[1:],
+            self.task.output_size,
+            bool(layout.buffers),
+            data.vocabulary,
+        )
         store.keep(tensors, rows, text)
 
     def start_at(self, state: ClientState) -> None:
@@ -375,6 +395,22 @@ def data_of(config: RunConfig, client: int) -> Any:
     return _source(config).client(client)
 
 
+def check_targets(config: RunConfig, data: Any) -> None:
+    """Raises ConfigError if the run's algorithm cannot learn the targets of a client's data."""
+    wanted = registry.find("algorithm", config.algorithm).targets
+    single = data.y_train.ndim == 1
+    fitting = ["any", *(["classes"] if data.classes else []), *(["labels"] if data.classes and single else [])]
+    if wanted in fitting:
+        return
+    need = "one class label per sample" if wanted == "labels" else "classes"
+    held = f"{data.y_train[0].size} tokens per sample" if data.classes else "real numbers"
+    known = [name for name in registry.names("algorithm") if registry.find("algorithm", name).targets in fitting]
+    raise ConfigError(
+        f"{config.algorithm} needs {need}, but the targets of {config.dataset} (objective={data.objective}) are {held}. "
+        f"Algorithms that can learn them: {', '.join(known)}"
+    )
+
+
 def statistics_of(config: RunConfig, data: Any) -> Mapping[str, Array]:
     """What the run's algorithm wants to know of a client's data before the first round."""
     target = registry.find("algorithm", config.algorithm).statistics
@@ -390,6 +426,10 @@ def _source(config: RunConfig) -> Any:
 
 
 def forget() -> None:
-    """Releases the data and models of all clients, before this process works on another run."""
+    """Releases the data and models of all clients, before this process works on another run: names of the Python API may
+    stand for other objects then."""
     _cache.clear()
     _source.cache_clear()
+    behaviour_of.cache_clear()
+    if (loaded := sys.modules.get("fedsim.clients.task")) is not None:
+        loaded.network.cache_clear()

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import date
 
-from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.distribution import installed_version
 from fedsim.payload import Metrics
@@ -19,20 +18,21 @@ CARD = """\
 
 ## Load it
 ```python
-from {module} import {name}
+from fedsim.clients.building import build_model
 from safetensors.torch import load_file
 
-model = {name}({shape}, {classes})  # input shape (channels, height, width), classes
+model = build_model("{model}", {shape}, {outputs}{vocabulary})  # shape of an input, number of outputs
 model.load_state_dict(load_file("{file}"){strict})
 model.eval()
 ```
-The model expects float32 images, channels first, {inputs}.
+The model expects {inputs}.
 """
 
-INPUTS = {
-    "normalized": "normalized to mean 0 and standard deviation 1 per channel of the dataset",
-    "raw": "with pixels as stored: 0 to 255 for 8-bit images",
+IMAGES = {
+    "normalized": "float32 images, channels first, normalized to mean 0 and standard deviation 1 per channel of the dataset",
+    "raw": "float32 images, channels first, with pixels as stored: 0 to 255 for 8-bit images",
 }
+TOKENS, NUMBERS = "token ids (int64), padded on the right with 0", "samples as the dataset has them"
 
 
 def facts(
@@ -61,18 +61,33 @@ def facts(
 
 
 def card(
-    told: Mapping[str, str], config: RunConfig, file: str, shape: tuple[int, ...], classes: int, buffers: bool
+    told: Mapping[str, str],
+    config: RunConfig,
+    file: str,
+    shape: tuple[int, ...],
+    outputs: int,
+    buffers: bool,
+    vocabulary: int = 0,
 ) -> str:
-    """The card as Markdown. `told`: the result of `facts`; `file`: name of the model file; `shape`: of one input.
+    """The card as Markdown. `told`: the result of `facts`; `file`: name of the model file; `shape`: of one input;
+    `vocabulary`: number of token ids, 0 if inputs are no tokens.
 
     `buffers`: whether the model has buffers. torch also counts batches in integer buffers, which the file does not
     contain, so such a model is loaded with `strict=False`.
     """
-    module, _, name = registry.providers("model")[config.model].partition(":")
-    rows = "\n".join(f"| {key} | {value} |" for key, value in told.items())
-    names = {"client": told["client"], "algorithm": config.algorithm, "module": module, "name": name}
-    strict, inputs = ", strict=False" if buffers else "", INPUTS[config.inputs]
-    return CARD.format(rows=rows, file=file, shape=shape, classes=classes, strict=strict, inputs=inputs, **names)
+    inputs = TOKENS if vocabulary else IMAGES[config.inputs] if len(shape) == 3 else NUMBERS
+    return CARD.format(
+        client=told["client"],
+        algorithm=config.algorithm,
+        rows="\n".join(f"| {key} | {value} |" for key, value in told.items()),
+        file=file,
+        model=config.model,
+        shape=shape,
+        outputs=outputs,
+        vocabulary=f", vocabulary={vocabulary}" if vocabulary else "",
+        strict=", strict=False" if buffers else "",
+        inputs=inputs,
+    )
 
 
 def _tested(metrics: Metrics | None) -> dict[str, str]:

@@ -3,8 +3,8 @@
     STATE/RUN/client-0007/step-000012-0-0.npz   its state after job 0 of step 12, when the run had been resumed 0 times
     STATE/RUN/client-0007.safetensors, .md      its personal model at the end of the run, and a card that says what it is
 
-RUN is the identity of the run. Three versions of a state are enough: the newest, the one before it, with which the last job
-is done again if its answer was lost, and the one a resume would need.
+RUN is the identity of the run. Four versions of a state are enough: the newest, the one before it, with which the last job
+is done again if its answer was lost, and those that resuming from one of the server's two checkpoints would need.
 """
 
 import re
@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 from numpy.typing import NDArray
 
-from fedsim.errors import FedsimError
-from fedsim.files import read_npz, write_bytes, write_npz, write_text
+from fedsim.errors import DamagedError, FedsimError, StorageError
+from fedsim.files import make_folder, read_npz, remove_leftovers, write_bytes, write_npz, write_text
 from fedsim.payload import ClientState, Job, RunIdentity
 from fedsim.results import checkpoint as checkpoints
 
@@ -51,33 +50,32 @@ class StateStore:
         if not found:
             return ClientState()
         path = self._base / max(found).name
-        with self._blames(path):
-            try:
-                state: ClientState = checkpoints.undump(read_npz(path), (ClientState,))
-            except (ValueError, KeyError, BadZipFile) as error:
-                raise FedsimError(f"client {self._client} cannot read what it keeps in {path}: {error}") from error
+        try:
+            state: ClientState = checkpoints.undump(read_npz(path, sealed=True), (ClientState,))
+        except (OSError, DamagedError, ValueError) as error:
+            raise FedsimError(f"client {self._client} cannot read what it keeps in {path}: {error}") from error
         return state
 
     def write(self, job: Job, state: ClientState) -> None:
         """Keeps the state after a job, and drops versions that nobody can ask for any more."""
         written = Version(job.step, job.job_index, len(self._run.resumed))
-        with self._blames(self._base / written.name):
+        with self._blames():
             write_npz(self._base / written.name, checkpoints.dump(state))
             versions = self._versions()
-            before = max((v for v in versions if v < written), default=written)
-            saved = max((v for v in versions if v.step < self._run.saved), default=written)
+            kept = {written, max((v for v in versions if v < written), default=written)}
+            kept |= {max((v for v in versions if v.step < step), default=written) for step in self._run.saved}
             for path in self._base.iterdir():
-                found = _version(path)
-                newer = found is not None and found.attempt > written.attempt  # this job is a relic of a stopped run
-                if found not in (written, before, saved) and not newer:
+                found = _version(path)  # a newer attempt: this job is a relic of a stopped run
+                if found is not None and found not in kept and found.attempt <= written.attempt:
                     path.unlink()
+            remove_leftovers(self._base)
 
     def keep(self, tensors: Mapping[str, NDArray[Any]], facts: Mapping[str, str], card: str) -> None:
         """The personal model by tensor name, with its card beside it."""
         from safetensors.numpy import save
 
-        with self._blames(self.model):
-            self.model.parent.mkdir(parents=True, exist_ok=True)
+        with self._blames():
+            make_folder(self.model.parent)
             write_bytes(self.model, save(dict(tensors), dict(facts)))
             write_text(self.model.with_suffix(".md"), card)
 
@@ -86,13 +84,12 @@ class StateStore:
         return [v for v in found if v is not None and self._run.holds(v.step, v.attempt)]
 
     @contextmanager
-    def _blames(self, path: Path) -> Iterator[None]:
+    def _blames(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, StorageError) as error:
             raise FedsimError(
-                f"client {self._client} cannot keep its state in {path}: {error.strerror or error}. "
-                "Make room or choose another state-dir"
+                f"client {self._client} cannot keep its state: {error}. Make room or choose another state-dir"
             ) from error
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.commands.resume import read_resumable
+from fedsim.commands.resume import add_any_version, read_resumable
 from fedsim.commands.run import add_config, print_result
 from fedsim.errors import ConfigError, FedsimError
 
@@ -47,6 +47,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     add_config(run)
     run.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
     run.add_argument("--resume", type=Path, metavar="RUN", help="continue a run of this federation that was stopped")
+    add_any_version(run)
 
     logs = verb("logs", _logs, "the logs of the server or a node")
     logs.add_argument("node", nargs="?", default="server", help="a node's name (default: %(default)s)")
@@ -104,13 +105,13 @@ def _status(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from fedsim import config as configs
     from fedsim.results.progress import Bar, Relay
-    from fedsim.results.record import MANIFEST, new_folder
+    from fedsim.results.record import holds_run, new_folder
     from fedsim.server.run import pace_and_stragglers
 
     federation = _federation(args)
     nodes = len(federation.nodes)
     if args.resume:
-        folder, (config, _) = args.resume, read_resumable(args.resume)
+        folder, (config, _) = args.resume, read_resumable(args.resume, args.any_version)
     else:
         out = [f"out={args.out}"] if args.out else []
         config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
@@ -130,7 +131,7 @@ def _run(args: argparse.Namespace) -> int:
             relay.end()
     if "completed" not in status:
         why = status.removeprefix("finished:").replace("ServerApp failed with exception: ", " ").rstrip(".")
-        again = f", `fedsim deploy run --resume {folder}` goes on with it" if (folder / MANIFEST).exists() else ""
+        again = f", `fedsim deploy run --resume {folder}` goes on with it" if holds_run(folder) else ""
         raise FedsimError(f"the run ended, {why}. `fedsim deploy logs` has the details{again}")
     print_result(folder)
     return 0

@@ -9,7 +9,7 @@ from fedsim import registry
 from fedsim.config import constraint, key_of
 
 if TYPE_CHECKING:
-    from fedsim.sweep.sweep_file import Sweep
+    from fedsim.sweeps.sweep_file import Sweep
 
 KIND_OF = {kind.plural: name for name, kind in registry.KINDS.items()}
 PRESETS = "presets"
@@ -56,7 +56,7 @@ def _shown(value: Any) -> str:
 
 def _entries(plural: str) -> list[dict[str, Any]]:
     if plural == PRESETS:
-        from fedsim.sweep.sweep_file import preset_texts, read_sweep
+        from fedsim.sweeps.sweep_file import preset_texts, read_sweep
 
         return [_preset(read_sweep(name)) for name in sorted(preset_texts())]
     return [_entry(KIND_OF[plural], name) for name in registry.names(KIND_OF[plural])]

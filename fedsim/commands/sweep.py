@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedsim.config import RunConfig
-    from fedsim.sweep.manifest import SearchResult, SweepManifest
-    from fedsim.sweep.runner import Cell
-    from fedsim.sweep.search import Search
-    from fedsim.sweep.sweep_file import Sweep
+    from fedsim.sweeps.manifest import SearchResult, SweepManifest
+    from fedsim.sweeps.runner import Cell
+    from fedsim.sweeps.search import Search
+    from fedsim.sweeps.sweep_file import Sweep
 
 MARKS = {"running": "[bold]running", "failed": "[red]failed", "finished": "[green]finished", "waiting": "[dim]left"}
 ROWS = 24  # of the live table
@@ -40,8 +40,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from fedsim.sweep.runner import ray_session
-    from fedsim.sweep.sweep_file import read_sweep
+    from fedsim.sweeps.runner import ray_session
+    from fedsim.sweeps.sweep_file import read_sweep
 
     sweep = read_sweep(args.file, args.set)
     home: Path = args.out or Path("runs") / sweep.name
@@ -66,7 +66,7 @@ def _manifest(
     sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]"
 ) -> "SweepManifest":
     from fedsim.results.record import asked
-    from fedsim.sweep.manifest import PlannedRun, SweepManifest
+    from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 
     scale = sweep.scale.partition(":")[0]
     source = sweep.published.source + (f"; ours at {scale}" if scale else "")
@@ -96,7 +96,7 @@ def _report(home: Path) -> None:
 
 def _run(configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespace) -> "list[Cell]":
     """Runs the cells that are not finished."""
-    from fedsim.sweep.runner import Cell, run_cells
+    from fedsim.sweeps.runner import Cell, run_cells
 
     cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
     for cell in cells:
@@ -111,7 +111,7 @@ def _search(
     search: "Search", configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespace
 ) -> "tuple[dict[str, RunConfig], list[SearchResult]]":
     """Every configuration with the values of its best candidate. Runs that differ in the seed share one search."""
-    from fedsim.sweep.manifest import SearchResult
+    from fedsim.sweeps.manifest import SearchResult
 
     settings: dict[RunConfig, list[str]] = {}
     for name, config in configs.items():

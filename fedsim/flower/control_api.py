@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.common.serde import fab_to_proto
+from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
@@ -29,7 +29,9 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
+from fedsim.flower.app_bundle import app_bundle, run_settings
 
 
 class SuperLinkUnreachable(FedsimError):
@@ -81,11 +83,10 @@ class ControlClient:
         with _errors():
             return _status(self._client.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id])
 
-    def start_run(self, bundle: bytes) -> int:
-        """Starts a run of a Flower App Bundle; returns the run id."""
-        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+    def start_run(self, request: bytes) -> int:
+        """Starts a run, as `start_request` asks for it; returns the run id."""
         with _errors():
-            return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
+            return int(self._client.StartRun(StartRunRequest.FromString(request)).run_id)
 
     def stop_run(self, run_id: int) -> None:
         with _errors():
@@ -96,6 +97,14 @@ class ControlClient:
         with _errors():
             for part in self._client.StreamLogs(StreamLogsRequest(run_id=run_id, after_timestamp=after)):
                 yield part.latest_timestamp, part.log_output
+
+
+def start_request(config: RunConfig) -> bytes:
+    """The request to run a configuration: fedsim's constant bundle, and the configuration beside it."""
+    bundle, settings = app_bundle(), run_settings(config)
+    fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+    request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto({**settings}))
+    return bytes(request.SerializeToString(deterministic=True))
 
 
 def to_pem(openssh: str) -> bytes:

@@ -12,8 +12,8 @@ from fedsim.errors import ConfigError
 from fedsim.report.runs import RunResult, choose_metric
 from fedsim.report.settings import Setting, group_by_setting
 from fedsim.results.metric import Metric
-from fedsim.results.record import MANIFEST
-from fedsim.sweep.manifest import SWEEP_MANIFEST, PlannedRun, SearchResult, read_sweep_manifest
+from fedsim.results.record import holds_run
+from fedsim.sweeps.manifest import SWEEP_MANIFEST, PlannedRun, SearchResult, read_sweep_manifest
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def collect_runs(folders: Sequence[Path], metric_name: str | None = None, heatma
     missing: dict[Path, PlannedRun] = {}
     searches: list[SearchResult] = []
     for folder in folders:
-        has_runs = not (folder / MANIFEST).exists() and folder.is_dir()
+        has_runs = not holds_run(folder) and folder.is_dir()
         with _without_garbage_collection():
             for each in _run_folders(folder) if has_runs else [folder]:
                 try:
@@ -96,7 +96,7 @@ def _run_folders(folder: Path) -> list[Path]:
     planned = [folder / name for name in read_sweep_manifest(folder).runs]
     existing = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
     if (folder / SWEEP_MANIFEST).exists():
-        existing = [path for path in existing if (path / MANIFEST).exists()]  # others are missing runs, or the search
+        existing = [path for path in existing if holds_run(path)]  # others are missing runs, or the search
     known = [path for path in planned if path in existing]
     return [*known, *(path for path in existing if path not in planned)] or [folder]
 

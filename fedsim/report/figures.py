@@ -18,8 +18,12 @@ MANY_STEPS = 120  # with more server steps than this they are not drawn
 
 
 def metric_figure(
-    runs: Sequence[RunResult], path: Path, metric: str | None = None, kind: str = "personal", over: str = "rounds"
-) -> None:
+    runs: Sequence[RunResult],
+    path: Path | None,
+    metric: str | None = None,
+    kind: str = "personal",
+    over: str = "rounds",
+) -> Figure:
     """Left: the mean over clients (band: lowest to highest seed) and the worst client over `rounds` or `times`. Right:
     the final value of every client. `metric` is the main metric of the runs unless given."""
     chosen = choose_metric(runs, metric)
@@ -49,7 +53,9 @@ def metric_figure(
         axes.grid(alpha=0.3)
     if names:
         curves.legend(loc="lower right" if chosen.higher_is_better else "upper right")
-    figure.savefig(path, dpi=130)
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure
 
 
 def mixing_figure(thetas: Sequence[float], losses: Mapping[str, Sequence[float]], metric: str, path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from fedsim.attacks import SUCCESS
 from fedsim.report.runs import Costs, RunResult, Series, choose_metric
 from fedsim.results.metric import ACCURACY, Metric, Values
-from fedsim.sweep.manifest import PlannedRun
+from fedsim.sweeps.manifest import PlannedRun
 
 # keys that do not belong to a setting
 IGNORED = ("seed", "workers", "worker-gpus", "server-memory", "checkpoint-every", "timeout", "data-root", "device")
@@ -104,6 +104,10 @@ class Setting:
     def attack_success(self) -> MeanStd:
         """The success rate of the attack at the end: on the global model, else on the personal models."""
         return MeanStd.of([_success(run) for run in self.runs])
+
+    def unseen(self, kind: str = "personal") -> MeanStd:
+        """The mean over the clients that never took part, at the end."""
+        return MeanStd.of([run.of_unseen(kind, self.metric.name) for run in self.runs])
 
     def curve(self, kind: str = "personal", over: str = "rounds") -> "Band | None":
         """The mean over seeds, for the rounds that all of them reached, over `rounds` or `times`."""

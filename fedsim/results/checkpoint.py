@@ -1,28 +1,34 @@
-"""Checkpoints: one .npz file with the states of the server and of simulated clients, written completely or not at all.
+"""Checkpoints: the states of the server and of simulated clients, RUN/checkpoint/step-000020.npz. The last two are kept:
+if the newest was damaged, the one before it takes its place.
 
 Arrays are stored as arrays and the structure around them as JSON: no pickle, so a checkpoint cannot run code. Random
-draws need no state: every one is keyed by (seed, client, step, purpose).
+draws need no state: every one is keyed by (seed, client, step, purpose). The file ends with a checksum over all of it.
 """
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 
 from fedsim.client_table import ClientTable, table_fields
-from fedsim.errors import FedsimError
-from fedsim.files import write_npz
+from fedsim.errors import DamagedError, FedsimError
+from fedsim.files import check_seal, write_npz
 from fedsim.payload import ClientState
 from fedsim.server.clock import PendingJob
 
 FOLDER = "checkpoint"
+KEPT = 2  # checkpoints
+NAME = re.compile(r"step-(\d+)\.npz")
 TREE, FORMAT = "tree", "format"  # the npz entries of the structure and of the version of this format
-VERSION = 2  # 1: fedsim 0.1, without `Weights`
+VERSION = 3  # 1: fedsim 0.1, without `Weights`; 2: without `lines`
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -37,40 +43,89 @@ class Checkpoint:
     client_states: dict[int, ClientState]
     absent_until: dict[int, float]  # clients that dropped out -> when they are back
     pending: list[PendingJob]  # jobs in flight, with their results
+    lines: int = 0  # of events.jsonl, which this checkpoint relies on
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Writes a checkpoint into a run folder, then removes those before it."""
+    """Writes a checkpoint into a run folder and removes all others but the one before it. When it returns, the checkpoint
+    is on the disk; raises StorageError if it does not fit there."""
     path = folder / FOLDER / f"step-{checkpoint.step:06d}.npz"
-    older = [p for p in path.parent.glob("step-*.npz") if p != path]
     write_npz(path, dump(checkpoint))
-    for stale in older:
-        stale.unlink()
+    before = [step for step in saved_steps(folder) if step < checkpoint.step]
+    _remove_all_but(folder, [*before[1 - KEPT :], checkpoint.step])
 
 
-def newest(folder: Path, state: type[Any], fresh: Any = None) -> Checkpoint | None:
-    """The last checkpoint in a run folder, or None. `state` is the dataclass of the strategy's state.
+def saved_steps(folder: Path) -> list[int]:
+    """The steps after which the checkpoints of a run folder were written, in order."""
+    return sorted(_files(folder))
 
-    Tables with a row per client are read into those of `fresh`, a state that is not needed any more, if it is given.
-    Raises FedsimError if the checkpoint cannot be read, because it is damaged or of another version.
+
+def newest(
+    folder: Path, state: type[Any], fresh: Any = None, accepts: Callable[[Checkpoint], bool] = lambda found: True
+) -> Checkpoint | None:
+    """The last checkpoint in a run folder that is whole and that `accepts` agrees to, or None if there is no checkpoint.
+    If it agrees to none of them, the last whole one.
+
+    `state` is the dataclass of the strategy's state. Tables with a row per client are read into those of `fresh`, a state
+    that is not needed any more, if it is given. Raises FedsimError if every checkpoint is damaged, or if one cannot be
+    read because another version wrote it.
     """
-    found = sorted((folder / FOLDER).glob("step-*.npz"))
-    if not found:
-        return None
+    files, whole, damaged = _files(folder), list[int](), list[str]()
+    chosen = None
+    for step in sorted(files, reverse=True):
+        try:
+            check_seal(files[step])
+        except DamagedError as error:
+            damaged.append(str(error))
+            continue
+        except OSError as error:
+            raise FedsimError(f"checkpoint {files[step]} cannot be read: {error.strerror}") from error
+        whole.append(step)
+        if accepts(chosen := _read(files[step], state, fresh)):
+            break
+    else:
+        if damaged and not whole:
+            raise FedsimError(f"{'; '.join(damaged)}. No checkpoint is left: begin the run again in another folder")
+        if len(whole) > 1:
+            chosen = _read(files[whole[0]], state, fresh)
+    if chosen is not None and chosen.step < max(files):
+        for problem in damaged or [f"{folder}: the events before its last checkpoint are not complete"]:
+            log.warning("%s. The run goes on from the checkpoint of round %d", problem, chosen.step)
+    return chosen
+
+
+def remove_after(folder: Path, step: int) -> None:
+    """Removes the checkpoints after `step`, from which a resumed run goes on: they are no part of its history."""
+    _remove_all_but(folder, [found for found in saved_steps(folder) if found <= step])
+
+
+def _read(path: Path, state: type[Any], fresh: Any) -> Checkpoint:
     try:
-        with found[-1].open("rb") as file, np.load(file, allow_pickle=False) as content:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             _check_version(content)
             tables = {} if fresh is None else _tables(content[TREE], fresh)
             arrays = {name: content[name] for name in content.files if name not in tables}
         for name, table in tables.items():
-            _read_into(table, found[-1], name)
-        arrays |= tables
-        restored: Checkpoint = undump(arrays, (Checkpoint, ClientState, state))
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+            _read_into(table, path, name)
+        restored = undump({**arrays, **tables}, (Checkpoint, ClientState, state))
+        if not isinstance(restored, Checkpoint):
+            raise ValueError(f"it holds a {type(restored).__name__}")
+    except Exception as error:  # its bits are those that were written: another version wrote it, or another program
         raise FedsimError(
-            f"checkpoint {found[-1]} cannot be read, it is damaged or of another version: {error}"
+            f"checkpoint {path} cannot be read by this version: {error or type(error).__name__}"
         ) from error
     return restored
+
+
+def _files(folder: Path) -> dict[int, Path]:
+    found = {path: NAME.fullmatch(path.name) for path in (folder / FOLDER).glob("step-*.npz")}
+    return {int(match[1]): path for path, match in found.items() if match}
+
+
+def _remove_all_but(folder: Path, steps: list[int]) -> None:
+    for step, path in _files(folder).items():
+        if step not in steps:
+            path.unlink()
 
 
 def dump(value: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -83,17 +138,20 @@ def dump(value: Any) -> dict[str, np.ndarray[Any, Any]]:
 def undump(arrays: Mapping[str, np.ndarray[Any, Any]], kinds: tuple[type[Any], ...]) -> Any:
     """The value that `dump` got; `kinds` are the dataclasses that may occur, besides those in their fields' types.
 
-    Raises ValueError for arrays that another version wrote, and KeyError or TypeError for damaged ones.
+    Raises ValueError for arrays that another version wrote, or another program.
     """
     _check_version(arrays)
     known: dict[str, type[Any]] = {}
     for kind in kinds:
         _collect(kind, known)
-    return _rich(json.loads(arrays[TREE].tobytes()), arrays, known)
+    try:
+        return _rich(json.loads(arrays[TREE].tobytes()), arrays, known)
+    except Exception as error:  # a structure that `dump` does not make
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _check_version(arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    found = int(arrays[FORMAT]) if FORMAT in arrays else 1
+    found = int(arrays[FORMAT]) if FORMAT in arrays and arrays[FORMAT].shape == () else 1
     if found != VERSION:
         raise ValueError(f"it has format {found}, and this version of fedsim reads format {VERSION}")
 

@@ -1,5 +1,6 @@
 """Matrices between the clients (similarities, mixing weights): RUN/matrices/round-000010.npz, one for each change."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.files import read_npz, write_npz
+from fedsim.errors import DamagedError
+from fedsim.files import read_npz, sync, write_npz
 
 FOLDER = "matrices"
+log = logging.getLogger(__name__)
 
 
 class Matrices:
@@ -18,21 +21,32 @@ class Matrices:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._last: Mapping[str, NDArray[Any]] = {}
+        self._unsynced: list[Path] = []
 
     def keep(self, number: int, found: Mapping[str, NDArray[Any]]) -> None:
         """Writes the matrices after round `number`, if there are any and they have changed."""
         if self._folder is None or not found or _equal(found, self._last):
             return
         self._last = {name: np.array(matrix) for name, matrix in found.items()}
-        write_npz(self._folder / FOLDER / f"round-{number:06d}.npz", self._last)
+        self._unsynced.append(self._folder / FOLDER / f"round-{number:06d}.npz")
+        write_npz(self._unsynced[-1], self._last, durable=False)
+
+    def sync(self) -> None:
+        """Waits until the disk has all matrices: a resumed run keeps those before its checkpoint."""
+        sync(self._unsynced)
+        self._unsynced = []
 
     def rewind(self, done: int) -> None:
         """Removes the files of rounds after `done`, from which a resumed run continues."""
         for number, path in matrix_files(self._folder).items() if self._folder is not None else ():
             if number > done:
                 path.unlink()
-            else:
+                continue
+            try:
                 self._last = read_npz(path)
+            except DamagedError as error:
+                log.warning("%s: the matrices of this round are lost", error)
+                path.unlink()
 
 
 def matrix_files(folder: Path) -> dict[int, Path]:

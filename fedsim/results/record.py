@@ -1,12 +1,12 @@
 """The run folder: manifest.json (what was asked), events.jsonl (what happened), summary.json (what came out),
 model.npz (the final model by tensor name), matrices/ (what related the clients to each other, as it changed),
-checkpoint/ (how to go on).
+checkpoint/ (how to go on, and a copy of the manifest).
 
-Whatever happens to the process, the folder stays readable: events are whole lines, everything else is written beside and
-renamed into place.
+Whatever happens to the process or to the machine, the folder stays readable: see `fedsim.files`.
 """
 
 import json
+import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,27 @@ from numpy.typing import NDArray
 from fedsim import peak_memory, registry
 from fedsim.attacks import attack_of, malicious_clients
 from fedsim.config import RunConfig, Scalar
-from fedsim.errors import ConfigError
-from fedsim.files import write_json, write_npz, write_text
+from fedsim.distribution import installed_version
+from fedsim.errors import ConfigError, DamagedError, StorageError
+from fedsim.files import make_folder, read_json, remove_leftovers, sync_folder, write_json, write_npz
 from fedsim.payload import TRAINING, Answer, Arrival, Failure, Job, Metrics, RunIdentity
+from fedsim.results import checkpoint as checkpoints
 from fedsim.results.curves import KINDS, Curve
+from fedsim.results.events import EVENTS, EventLog
+from fedsim.results.events import read_events as read_events
+from fedsim.results.matrices import FOLDER as MATRICES
 from fedsim.results.matrices import Matrices
 from fedsim.results.metric import Metric
+from fedsim.results.observers import observers
 from fedsim.results.progress import Progress, Silent
-from fedsim.server.fleet import Fleet
+from fedsim.server.fleet import Client, Fleet
 
 # Keys that say where and how patiently a run works, not what it is.
 MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus", "server-memory")
 COSTS = ("training", "communication", "aggregation", "evaluation")  # what wall time goes into
-MANIFEST, EVENTS, SUMMARY, MODEL = "manifest.json", "events.jsonl", "summary.json", "model.npz"
+MANIFEST, SUMMARY, MODEL = "manifest.json", "summary.json", "model.npz"
+COPY = f"{checkpoints.FOLDER}/{MANIFEST}"  # of the manifest, for a run whose manifest was damaged
+log = logging.getLogger(__name__)
 
 
 def new_folder(config: RunConfig) -> Path:
@@ -45,7 +53,7 @@ def new_folder(config: RunConfig) -> Path:
     if not config.out:
         return _create_folder(config)
     folder = Path(config.out)
-    if (folder / MANIFEST).exists():
+    if holds_run(folder):
         raise ConfigError(
             f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}` "
             f"(on a federation: `fedsim deploy run --resume {folder}`)"
@@ -55,7 +63,8 @@ def new_folder(config: RunConfig) -> Path:
 
 def _create_folder(config: RunConfig) -> Path:
     """Creates a folder below runs/ that no other run has, whenever it begins."""
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{config.dataset}-{config.partition}-{config.seed}"
+    data = Path(config.dataset).stem.replace(":", "-")  # of a path its last part
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.algorithm}-{data}-{config.partition}-{config.seed}"
     folder, number = Path("runs") / name, count(2)
     folder.parent.mkdir(exist_ok=True)
     while True:
@@ -65,9 +74,14 @@ def _create_folder(config: RunConfig) -> Path:
         folder = folder.with_name(f"{name}-{next(number)}")
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a run was begun in this folder."""
+    return (folder / MANIFEST).exists() or (folder / COPY).exists()
+
+
 def asked(config: RunConfig) -> dict[str, Scalar]:
     """What a run is, wherever it is kept."""
-    return {k: v for k, v in config.flat().items() if k not in ("out", "resume")}
+    return {k: v for k, v in config.flat().items() if k not in ("out", "resume", "any-version")}
 
 
 def old_folder(config: RunConfig) -> Path:
@@ -83,7 +97,18 @@ def old_folder(config: RunConfig) -> Path:
     if changed:
         told = ", ".join(f"{k}={before[k]}" for k in changed)
         raise ConfigError(f"{folder} is a run with {told}: resume it with the configuration it was started with")
+    check_version(folder, manifest, config.any_version)
     return folder
+
+
+def check_version(folder: Path, manifest: Mapping[str, Any], any_version: bool) -> None:
+    """Raises ConfigError if another version of fedsim began the run, unless the user agreed to that."""
+    began, here = manifest.get("version", "of an older version"), installed_version()
+    if began != here and not any_version:
+        raise ConfigError(
+            f"{folder} was begun by fedsim {began}, and this is {here}, which may compute other results: install the "
+            "former, or resume with --any-version (with `flwr run`: any-version=true)"
+        )
 
 
 class Record:
@@ -95,6 +120,7 @@ class Record:
         self.failures: list[dict[str, Any]] = []
         self.bytes_up = self.bytes_down = 0  # of vectors, as far as they were sent and taken
         self._progress = progress or Silent()
+        self._observers = observers()
         self._started = time.monotonic()
         self._out: dict[int, dict[str, Any]] = {}  # training jobs by client
         self._wasted: list[dict[str, Any]] = []  # since the last step
@@ -102,12 +128,15 @@ class Record:
         self._local: dict[int, Metrics] = {}  # metrics after training, until their results are accounted for
         self._late: list[dict[str, Any]] = []  # failures after the last step
         self._virtual = 0.0
-        self.reached_target = False  # by the global model, in an evaluated round
-        self._moments = {0: (0.0, 0.0)}  # round -> seconds of the run's clock and bytes sent until then
+        self.ends_early = False  # the global model has reached the run's target, or an observer wants the run to end
+        self._round, self._traffic = 0, 0.0  # the last one, and the bytes that were sent until its end
+        self._moments: list[tuple[float, float]] = []  # of the points of the global curve: virtual seconds and bytes
         self.run = RunIdentity.new()
         self._spent = dict.fromkeys(COSTS, 0.0)  # seconds since the last event
         self.matrices = Matrices(folder)
+        self.events = EventLog(folder)
         self._clusters: list[int] | None = None  # of the clients, after the last step
+        self._unseen: list[dict[str, Any]] = []  # what the clients measured that never took part
 
     def _set_objective(self, name: str) -> None:
         """Empty curves for every metric: those of the objective, on tests and if asked on training data, and those of
@@ -119,19 +148,26 @@ class Record:
         self.all_curves = {metric: {k: Curve(way) for k in KINDS} for metric, way in self.metrics.items()}
         self.curves = next(iter(self.all_curves.values()))
 
-    def begin(self, fleet: Fleet, done: int = 0) -> None:
+    def begin(self, fleet: Fleet, done: int = 0, lines: int = 0) -> None:
+        """`done`: the round of the checkpoint from which a resumed run goes on, written after so many lines of events."""
         self.fleet = fleet
         self._set_objective(fleet.clients[0].objective)
         if self.config.target:
             self._main.check_target(self.config.target, "target")
         peak_memory.reset()
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
+            sync_folder(self.folder.parent)
+            for folder in (self.folder / checkpoints.FOLDER, self.folder / MATRICES):
+                remove_leftovers(folder)
+            remove_leftovers(self.folder, MANIFEST, EVENTS, SUMMARY, MODEL)
         if self.config.resume:
-            self._replay(done)
-        self._manifest("running")
+            self._replay(done, lines)
+        self._manifest("running", copy=True)
         config = self.config
         self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
+        for observer in self._observers:
+            observer.begin(self)
 
     @property
     def _main(self) -> Metric:
@@ -145,7 +181,7 @@ class Record:
             raise ConfigError(
                 f"target={self.config.target:g} is of the global model, but {self.config.algorithm} has none"
             )
-        self.reached_target |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
+        self.ends_early |= bool(self._main.reached(np.array(points[-1][1]), self.config.target))
 
     def _to_target(self, axis: Sequence[float]) -> float | None:
         values = np.array([value for _, value in self.curves["global"].points])
@@ -171,9 +207,12 @@ class Record:
             self.spent(communication=result.cost.get("exchange", 0.0))
             self.bytes_up += result.uplink.nbytes if result.uplink else 0
             report = result.report
-            if report.local is not None:
+            if report.local is not None and job.train:
                 self._local[job.client] = report.local
-            if report.received is not None or report.personal is not None:
+            if job.newcomer:
+                found = {"global": report.received, "personal": report.personal, "local": report.local}
+                self._reports[job.client] = {"id": job.client, **self._measured(found)}
+            elif report.received is not None or report.personal is not None:
                 measured = self._measured({"global": report.received, "personal": report.personal})
                 self._reports[job.client] = {"id": job.client, "base": job.step, **measured}
 
@@ -195,6 +234,12 @@ class Record:
         self._reports = {}
         self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
         self._progress.evaluated(number, self._text())
+
+    def met_newcomers(self, number: int) -> None:
+        """The clients that never took part have tested the model after the last round, as far as they could answer."""
+        self._unseen = [self._reports[client] for client in sorted(self._reports)]
+        self._reports = {}
+        self._event({"kind": "unseen", "round": number, "seconds": self.seconds, "unseen": self._unseen})
 
     def step(
         self,
@@ -248,9 +293,11 @@ class Record:
     def finish(self, sha256: str, model: Mapping[str, Any] | None) -> dict[str, Any]:
         """summary.json, and the final model if there is a global one."""
         traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
-        rest = {"in_flight": list(self._out.values()), "wasted": self._wasted, "failures": self._late, **traffic}
-        self._event({"kind": "end", "round": max(self._moments), "seconds": self.seconds, **rest})
+        out = [self._out[client] for client in sorted(self._out)]
+        rest = {"in_flight": out, "wasted": self._wasted, "failures": self._late, **traffic}
+        self._event({"kind": "end", "round": self._round, "seconds": self.seconds, **rest})
         summary = self.summary(sha256)
+        self.sync()
         if self.folder is not None:
             if model is not None:
                 write_npz(self.folder / MODEL, model)
@@ -260,7 +307,14 @@ class Record:
 
     def end(self, status: str) -> None:
         self._progress.end()
-        self._manifest(status)
+        try:
+            self._manifest(status)
+        except StorageError as error:
+            if status == "finished":
+                raise
+            log.warning("%s", error)  # what ended the run matters more
+        for observer in self._observers:
+            observer.end(self, status)
 
     def summary(self, sha256: str = "") -> dict[str, Any]:
         config, ids = self.config, [c.id for c in self.fleet.clients]
@@ -280,13 +334,14 @@ class Record:
             "failures": self.failures,
             **({"target": self._target()} if self.config.target else {}),
             **({"groups": self._groups()} if self.config.attack != "none" else {}),
+            **({"unseen": self._of_unseen()} if self.fleet.unseen else {}),
             **({} if self._clusters is None else {"clusters": _counted(self._clusters)}),
         }
 
     def _target(self) -> dict[str, float | str | None]:
         """When the global model reached the run's target; None: it did not."""
         rounds = [number for number, _ in self.curves["global"].points]
-        seconds, traffic = zip(*(self._moments[number] for number in rounds), strict=True) if rounds else ((), ())
+        seconds, traffic = zip(*self._moments, strict=True) if rounds else ((), ())
         found = {"round": self._to_target(rounds), "virtual_seconds": self._to_target(seconds)}
         return {"metric": self._main.name, "value": self.config.target, **found, "bytes": self._to_target(traffic)}
 
@@ -307,6 +362,18 @@ class Record:
         groups = {"honest": honest, "malicious": malicious}
         return {name: {"clients": clients, "metrics": means(clients)} for name, clients in groups.items()}
 
+    def _of_unseen(self) -> dict[str, Any]:
+        """The clients that never took part: their ids, and every metric of each kind of model, per client and its mean."""
+        clients, rows = [c.id for c in self.fleet.unseen], {row["id"]: row["metrics"] for row in self._unseen}
+
+        def of(kind: str, metric: str) -> dict[str, Any]:
+            found = {c: rows[c][kind][metric] for c in rows if metric in rows[c].get(kind, {})}
+            mean = Curve(latest=found).mean(clients, self._samples(metric) if kind == "global" else None)
+            return {"final": mean, "per_client": [found.get(c) for c in clients] if found else []}
+
+        metrics = {m: {kind: of(kind, m) for kind in ("personal", "local", "global")} for m in self.metrics}
+        return {"clients": clients, "accuracy": metrics.get("accuracy", {}), "metrics": metrics}
+
     def _summaries(self, metric: str, clients: Sequence[int]) -> dict[str, Any]:
         curves = self.all_curves.get(metric, {kind: Curve() for kind in KINDS})
         return {kind: curves[kind].summary(clients) for kind in ("personal", "local", "global")}
@@ -321,9 +388,9 @@ class Record:
         self._account(event)
         event["cost"] = {name: round(value, 6) for name, value in self._spent.items()} | {"memory": peak_memory.peak()}
         self._spent = dict.fromkeys(COSTS, 0.0)
-        if self.folder is not None:
-            with (self.folder / EVENTS).open("a") as file:
-                file.write(json.dumps(event) + "\n")
+        self.events.append(event)
+        for observer in self._observers:
+            self.ends_early |= observer.event(event)
 
     def _account(self, event: Mapping[str, Any]) -> None:
         """Adds one event to the curves; the same way while it happens and when a run is resumed."""
@@ -339,24 +406,30 @@ class Record:
             add("personal")
             if self.config.target:
                 self._note_target()
+                self._moments.append((self._virtual, self._traffic))
         elif event["kind"] == "step":
             add("local")
             self._virtual = event["time"]
             self._clusters = event.get("clusters", self._clusters)
-            self._moments[event["round"]] = event["time"], float(event["bytes_up"] + event["bytes_down"])
+            self._round, self._traffic = event["round"], float(event["bytes_up"] + event["bytes_down"])
         self.failures += event.get("failures", [])
 
     def _samples(self, metric: str) -> dict[int, float]:
         """How many samples every client measures a metric on."""
         part = "train" if metric.startswith(TRAINING) else "test"
-        return {c.id: float(getattr(c, part)) for c in self.fleet.clients}
+        return {c.id: float(getattr(c, part)) for c in self.fleet.everyone}
 
-    def _replay(self, done: int) -> None:
-        """Takes over the events up to round `done`, and drops what came after the checkpoint."""
+    def sync(self) -> None:
+        """Waits until the disk has everything that a checkpoint relies on."""
+        self.events.sync()
+        self.matrices.sync()
+
+    def _replay(self, done: int, lines: int) -> None:
+        """Takes over the events up to the checkpoint of round `done`, and drops what came after it."""
         if self.folder is None:
             return
         before = read_manifest(self.folder)
-        for row in before["clients"]:
+        for row in [*before["clients"], *before.get("unseen", [])]:
             now = self.fleet[row["id"]]
             own = {"labels": tuple(row["labels"]), "model": row.get("model", now.model)}
             was = replace(now, train=row["train"], test=row["test"], **own)
@@ -365,10 +438,9 @@ class Record:
         for name, layout in self.fleet.layouts.items():
             if before.get("layouts", {}).get(name, told := json.loads(layout.to_json())) != told:
                 raise ConfigError(f"model {name} has other tensors than when {self.folder} began")
-        self.run = RunIdentity(before.get("run", self.run.id), (*before.get("resumed", ()), done), done)
-        kept = [e for e in read_events(self.folder) if e["round"] < done or (e["kind"], e["round"]) == ("step", done)]
-        write_text(self.folder / EVENTS, "".join(json.dumps(e) + "\n" for e in kept))
-        for event in kept:
+        saved = tuple(step for step in checkpoints.saved_steps(self.folder) if step <= done)
+        self.run = RunIdentity(before.get("run", self.run.id), (*before.get("resumed", ()), done), saved)
+        for event in self.events.rewind(done, lines):
             self._account(event)
             self._started = time.monotonic() - event["seconds"]
         self.matrices.rewind(done)
@@ -376,11 +448,12 @@ class Record:
     def _text(self) -> str:
         return "  ".join(f"{kind} {curve.points[-1][1]:.3f}" for kind, curve in self.curves.items() if curve.points)
 
-    def _manifest(self, status: str) -> None:
+    def _manifest(self, status: str, copy: bool = False) -> None:
         if self.folder is None:
             return
         manifest = {
             "status": status,
+            "version": installed_version(),
             "run": self.run.id,
             "resumed": list(self.run.resumed),
             "config": asked(self.config),
@@ -389,14 +462,19 @@ class Record:
             "python": platform.python_version(),
             "packages": _versions("flwr", "ray", "torch", "numpy"),
             "written": datetime.now().isoformat(timespec="seconds"),
-            "clients": [
-                {"id": c.id, "train": c.train, "test": c.test, "labels": c.labels, "model": c.model}
-                for c in self.fleet.clients
-            ],
+            "clients": [_row(client) for client in self.fleet.clients],
+            **({"unseen": [_row(client) for client in self.fleet.unseen]} if self.fleet.unseen else {}),
             "layouts": {name: json.loads(layout.to_json()) for name, layout in self.fleet.layouts.items()},
             **({"malicious": malicious_clients(self.config)} if self.config.attack != "none" else {}),
         }
         write_json(self.folder / MANIFEST, manifest)
+        if copy:
+            make_folder(self.folder / checkpoints.FOLDER)
+            write_json(self.folder / COPY, manifest)
+
+
+def _row(c: Client) -> dict[str, Any]:
+    return {"id": c.id, "train": c.train, "test": c.test, "labels": c.labels, "model": c.model}
 
 
 def _counted(clusters: Sequence[int]) -> dict[str, Any]:
@@ -416,7 +494,17 @@ def _versions(*packages: str) -> dict[str, str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    return _read_json(folder, MANIFEST)
+    """The manifest of a run, or its copy if the manifest is damaged; raises ConfigError if there is none."""
+    try:
+        return _read_json(folder, MANIFEST)
+    except ConfigError:
+        if not (folder / COPY).exists():
+            raise
+        found = _read_json(folder, COPY)
+        if (folder / SUMMARY).exists():  # which is written at the end
+            found["status"] = "finished"
+        _warn_once(f"{folder / MANIFEST} is missing or damaged: its copy in {folder / COPY} is used")
+        return found
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -425,14 +513,12 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads((folder / name).read_text())
-    except (OSError, ValueError) as error:
+        return read_json(folder / name)
+    except (OSError, DamagedError) as error:
         raise ConfigError(f"{folder} is not the folder of a run: {name} cannot be read ({error})") from error
-    return content
 
 
-def read_events(folder: Path) -> list[dict[str, Any]]:
-    """Every whole line; a last line cut off by a crash is left out."""
-    path = folder / EVENTS
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+@cache
+def _warn_once(message: str) -> None:
+    """A command reads a manifest several times."""
+    log.warning("%s", message)

@@ -10,6 +10,7 @@ from fedsim.algorithm import ServerStrategy
 from fedsim.attacks import attack_of
 from fedsim.client.groups import at_once
 from fedsim.config import RunConfig
+from fedsim.errors import StorageError
 from fedsim.filters import check_filters, filters_of, sent_roles
 from fedsim.payload import ClientState
 from fedsim.results import checkpoint as checkpoints
@@ -64,17 +65,22 @@ def run(
     check_filters(config, strategy.expects())
     attack_of(config).check(fleet, strategy.expects())
     state = strategy.init(fleet.initial if initial is None else initial, fleet)
-    told = sum(array.nbytes for client in fleet.clients for array in client.statistics.values())
+    told = sum(array.nbytes for client in fleet.everyone for array in client.statistics.values())
     here = Checkpoint(0, 0.0, told, 0, state, {}, {}, [])
     if config.resume and record.folder is not None:
-        here = checkpoints.newest(record.folder, type(state), state) or here
+        here = (
+            checkpoints.newest(record.folder, type(state), state, lambda it: record.events.is_complete(it.lines))
+            or here
+        )
         if not here.step:
             log.info("no checkpoint had been written yet: the run begins again")
         if isinstance(grid, Simulated):
             grid.restore(here.client_states)
         elif here.step and (forgetful := [str(c.id) for c in fleet.clients if not c.lasting]):
             log.warning("client %s: no state-dir, so what it remembered of the run is gone", ", ".join(forgetful))
-    record.begin(fleet, here.step)
+    record.begin(fleet, here.step, here.lines)
+    if record.folder is not None:
+        checkpoints.remove_after(record.folder, here.step)
     wall = config.clock == "wall"
     messenger: Messenger | DirectMessenger
     if isinstance(grid, JobGrid):
@@ -103,11 +109,20 @@ def run(
     def save(step: int, state: Any) -> None:
         if record.folder is not None:
             pending = [job.without_model() for job in clock.pending_jobs()]
-            traffic, absent = (record.bytes_up, record.bytes_down), fleet.absent_until
-            checkpoints.save(
-                record.folder, Checkpoint(step, clock.now, *traffic, state, client_states(), absent, pending)
+            record.sync()
+            point = Checkpoint(
+                step,
+                clock.now,
+                record.bytes_up,
+                record.bytes_down,
+                state,
+                client_states(),
+                fleet.absent_until,
+                pending,
+                record.events.lines,
             )
-            messenger.run = replace(messenger.run, saved=step)
+            checkpoints.save(record.folder, point)
+            messenger.run = replace(messenger.run, saved=tuple(checkpoints.saved_steps(record.folder)))
 
     for pending in here.pending:
         record.sent([pending.job], pending.sent)
@@ -118,6 +133,9 @@ def run(
     except KeyboardInterrupt:
         record.end("interrupted")
         raise
+    except StorageError as error:
+        record.end("failed")
+        raise StorageError(f"{error}. Make room there, then resume the run") from error
     except BaseException:
         record.end("failed")
         raise

@@ -114,7 +114,7 @@ def pack_job(
     about: dict[str, Scalar | list[int]] = {
         "run": run.id,
         "resumed": list(run.resumed),
-        "saved": run.saved,
+        "saved": list(run.saved),
         "client": job.client,
         "classes": classes,
         "step": job.step,
@@ -124,6 +124,7 @@ def pack_job(
         "test-personal": job.test_personal,
         "test-local": job.test_local,
         "keep": job.keep,
+        "newcomer": job.newcomer,
         "delay": job.simulated_delay.delay if injects else 0.0,
         "vanish": injects and job.simulated_delay.absence is not None,
     }
@@ -148,6 +149,7 @@ def unpack_job(message: Message) -> Job:
         test_local=bool(about["test-local"]),
         job_index=int(cast(int, about["job_index"])),
         keep=bool(about["keep"]),
+        newcomer=bool(about["newcomer"]),
     )
 
 
@@ -161,7 +163,7 @@ def run_of(message: Message) -> RunIdentity:
     name = str(about["run"])
     if not HEXADECIMAL.fullmatch(name):  # it becomes the name of a folder
         raise WireError(f"{name!r} is not the identity of a run")
-    return RunIdentity(name, tuple(cast(list[int], about["resumed"])), int(cast(int, about["saved"])))
+    return RunIdentity(name, *(tuple(cast(list[int], about[key])) for key in ("resumed", "saved")))
 
 
 def injected(message: Message) -> tuple[float, bool]:
@@ -306,15 +308,16 @@ def unpack_presence(message: Message) -> tuple[dict[str, Any], dict[str, NDArray
     return _numbers(message.content, NUMBERS), _payload(message.content)[1]
 
 
-def pack_initial(layout: Layout, initial: Weights, order: Message) -> Message:
-    content = RecordDict({NUMBERS: ConfigRecord({"layout": layout.to_json()})})
+def pack_initial(layout: Layout, initial: Weights, order: Message, note: str = "") -> Message:
+    """`note`: what the user should know about the initial weights."""
+    content = RecordDict({NUMBERS: ConfigRecord({"layout": layout.to_json(), "note": note})})
     content.update(Encoder().content({"model": initial}, {}))
     return Message(content, reply_to=order)
 
 
-def unpack_initial(message: Message) -> tuple[Layout, Weights]:
-    weights, _ = _payload(message.content)
-    return Layout.from_json(str(_numbers(message.content, NUMBERS)["layout"])), weights["model"]
+def unpack_initial(message: Message) -> tuple[Layout, Weights, str]:
+    (weights, _), about = _payload(message.content), _numbers(message.content, NUMBERS)
+    return Layout.from_json(str(about["layout"])), weights["model"], str(about.get("note", ""))
 
 
 # A client's state, kept in Flower's per-node state

@@ -20,7 +20,8 @@ def state(value: float) -> ClientState:
 
 
 def disk(root: Path, *resumed: int, saved: int = 0) -> StateStore:
-    return StateStore(root, RunIdentity(ID, resumed, saved), 7)
+    """`saved`: the step of the server's last checkpoint; the one before it was written three steps earlier."""
+    return StateStore(root, RunIdentity(ID, resumed, tuple(step for step in (saved - 3, saved) if step > 0)), 7)
 
 
 def job(step: int, job_index: int = 0) -> Job:
@@ -43,12 +44,13 @@ def test_a_state_is_kept(tmp_path: Path) -> None:
     assert StateStore(tmp_path, RunIdentity(ID), 8).read() == ClientState()
 
 
-def test_three_versions_are_enough(tmp_path: Path) -> None:
+def test_four_versions_are_enough(tmp_path: Path) -> None:
     for step in range(9):
         disk(tmp_path, saved=step // 3 * 3).write(job(step), state(step))
-    assert names(tmp_path) == [f"step-00000{step}-0-0.npz" for step in (5, 7, 8)]
+    assert names(tmp_path) == [f"step-00000{step}-0-0.npz" for step in (2, 5, 7, 8)]
     assert disk(tmp_path).read().numbers["jobs"] == 8
     assert disk(tmp_path, 6).read().numbers["jobs"] == 5  # the checkpoint was written before step 6 began
+    assert disk(tmp_path, 3).read().numbers["jobs"] == 2  # the checkpoint of step 6 was damaged
 
 
 def test_a_job_starts_from_the_same_state_however_often_it_is_done(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_job_of_a_stopped_run_that_ends_late_does_no_harm(tmp_path: Path) -> N
 
 def test_leftovers_of_a_process_that_died_go(tmp_path: Path) -> None:
     disk(tmp_path).write(job(1), state(1))
-    (tmp_path / ID / "client-0007" / ".step-000002-0-0.npz.99").write_bytes(b"half")
+    (tmp_path / ID / "client-0007" / ".step-000002-0-0.npz.99.unfinished").write_bytes(b"half")
     disk(tmp_path).write(job(2), state(2))
     assert names(tmp_path) == ["step-000001-0-0.npz", "step-000002-0-0.npz"]
 
@@ -90,11 +92,11 @@ def test_leftovers_of_a_process_that_died_go(tmp_path: Path) -> None:
 def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk(tmp_path).write(job(1), state(1))
 
-    def full(file: Any, **arrays: Any) -> None:
+    def full(file: Any, *arguments: Any, **options: Any) -> None:
         file.write(b"some bytes")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np.lib.format, "write_array", full)
     with pytest.raises(
         FedsimError, match=r"client 7 cannot keep .*client-0007/step-000002-0-0.npz: No space left"
     ) as told:
@@ -108,6 +110,10 @@ def test_a_place_that_is_no_folder_and_a_broken_file_are_named(tmp_path: Path) -
     with pytest.raises(FedsimError, match=f"{tmp_path}/file/.*Not a directory"):
         disk(tmp_path / "file").write(job(1), state(1))
     disk(tmp_path).write(job(1), state(1))
-    (tmp_path / ID / "client-0007" / "step-000001-0-0.npz").write_bytes(b"PK not a zip file")
-    with pytest.raises(FedsimError, match=r"cannot read .*step-000001-0-0.npz"):
-        disk(tmp_path).read()
+    path = tmp_path / ID / "client-0007" / "step-000001-0-0.npz"
+    content = path.read_bytes()
+    changed = content.replace(np.float32(1).tobytes(), np.float32(2).tobytes(), 1)
+    for damaged in (b"", b"PK not a zip file", content[:-1], changed):
+        path.write_bytes(damaged)
+        with pytest.raises(FedsimError, match=r"cannot read .*step-000001-0-0.npz is damaged"):
+            disk(tmp_path).read()

@@ -17,6 +17,7 @@ SOURCES = ("fedsim", "strategies", "clients", "partitions", "deploy", "benchmark
 PARAMETERS = {
     "flwr.cli.build:build_fab_from_files": {"files"},
     "flwr.common.serde:fab_to_proto": {"fab"},
+    "flwr.common.serde:user_config_to_proto": {"user_config"},
     "flwr.supercore.control:ControlHttpClient.from_server_address": {
         "server_address",
         "insecure",
@@ -37,6 +38,7 @@ PARAMETERS = {
         "interceptors",
         "retry_invoker",
     },
+    "flwr.supernode.runtime.run_clientapp:install_from_fab": {"fab_file", "skip_prompt"},
     "flwr.supernode.runtime.run_clientapp:run_clientapp": {"runtime_api_address", "token", "insecure", "parent_pid"},
 }
 ATTRIBUTES = {
@@ -54,6 +56,7 @@ ATTRIBUTES = {
     "flwr.supercore.retry:grpc_retry": {"MAX_RETRY_DELAY"},
     "flwr.supercore.runtime:RuntimeHttpClient": {"AcquireTask"},
     "flwr.supercore.task_identity:TaskIdentity": {"_run_id", "_node_id", "_task_id"},
+    "flwr.supernode.runtime:run_clientapp": {"get_load_client_app_fn", "install_from_fab"},
     "flwr.supernode:start_client_internal": {"time"},
 }
 FIELDS = {
@@ -61,7 +64,7 @@ FIELDS = {
     "flwr.proto.control_pb2:ListRunsRequest": {"run_id"},
     "flwr.proto.control_pb2:ListRunsResponse": {"run_dict"},
     "flwr.proto.control_pb2:RegisterNodeRequest": {"public_key", "name"},
-    "flwr.proto.control_pb2:StartRunRequest": {"fab"},
+    "flwr.proto.control_pb2:StartRunRequest": {"fab", "override_config"},
     "flwr.proto.control_pb2:StartRunResponse": {"run_id"},
     "flwr.proto.control_pb2:StopRunRequest": {"run_id"},
     "flwr.proto.control_pb2:StreamLogsRequest": {"run_id", "after_timestamp"},

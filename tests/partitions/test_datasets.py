@@ -12,7 +12,7 @@ import torchvision
 
 from fedsim.errors import ConfigError
 from fedsim.partitions import DATASETS, datasets
-from fedsim.partitions.catalogue import Composite
+from fedsim.partitions.catalogue import Composite, Single
 
 RNG = np.random.default_rng(0)
 
@@ -39,17 +39,21 @@ def test_digits_need_no_file() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in DATASETS if n != "digits"])
-def test_a_dataset_that_is_not_there_names_both_ways(
+def test_a_dataset_that_is_not_there_names_the_file_and_the_source(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there: every download fails at once
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # which would try again for half a minute
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     first = datasets.find(name)
     missing = first.parts[0] if isinstance(first, Composite) else name
     with pytest.raises(ConfigError) as refused:
         datasets.load(name, str(tmp_path))
     assert f"{tmp_path / missing}.npz" in str(refused.value)
-    assert f"fedsim data {missing}" in str(refused.value)
+    known = datasets.find(missing)
+    assert isinstance(known, Single)
+    assert (known.source or f"fedsim data {missing}") in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -144,7 +148,7 @@ def test_a_truncated_file(tmp_path: Path, kept: float) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones_and_the_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Did you mean 'cifar10'\? Choices: a file .*cifar1O.npz, cifar10, .*usps"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'cifar10'\? Choices: a file .*cifar1O.npz, .*cifar10, .*usps"):
         datasets.find("cifar1O", str(tmp_path))
     with pytest.raises(ConfigError, match="unknown dataset"):
         datasets.find("../secret", str(tmp_path))

@@ -13,7 +13,10 @@ from fedsim.partitions.split import Labels, Share
 from tests.partitions.known import disjoint, held, labels, side_by_side, split
 
 PARTITIONS = [name for name in ALL if name != "own"]  # which splits nothing
-COMPLETE = ("iid", "quantity", "shards", "pathological", "dirichlet", "c-niid", "sc-niid", "c-dir", "sc-dir", "by-user")
+COMPLETE = (
+    *("iid", "quantity", "shards", "pathological", "dirichlet"),
+    *("c-niid", "sc-niid", "c-dir", "sc-dir", "by-user", "by-domain"),
+)
 OVERLAPPING_TESTS = ("c-niid", "sc-niid", "c-dir", "sc-dir", "mix4", "labels")
 SMALL = {"dirichlet": {"min_size": 2}, "c-dir": {"min_size": 2}, "sc-dir": {"min_size": 2}, "quantity": {"min_size": 3}}
 
@@ -22,6 +25,9 @@ def draw(name: str, clients: int, seed: int) -> tuple[Labels, list[Share]]:
     if name == "mix4":
         data = side_by_side((300, 600, 500, 500), (30, 40, 50, 60), MIX4.parts)
         return data, split(name, data, clients, seed, size=20)
+    if name == "by-domain":
+        data = side_by_side((300, 600, 500, 400), (100, 150, 200, 120), MIX4.parts)
+        return data, split(name, data, clients, seed)
     data = labels()
     return data, split(name, data, clients, seed, **SMALL.get(name, {}))
 
@@ -80,6 +86,7 @@ DRAWN = {
     "sc-dir": "fef65a2a862e",
     "mix4": "21fb3d85c75b",
     "feature-shift": "9f5047575b13",
+    "by-domain": "5d900984e512",
     "by-user": "88676acf7cf7",
 }
 

@@ -12,7 +12,7 @@ from fedsim.cli import main
 from fedsim.config import RunConfig
 from fedsim.report.collection import collect_runs
 from fedsim.results.record import read_manifest
-from fedsim.sweep.manifest import PlannedRun, SweepManifest
+from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 
 Finished = Callable[..., dict[str, Any]]
 
@@ -24,7 +24,8 @@ def home(small: Callable[..., RunConfig], finished: Finished, tmp_path: Path) ->
     runs = tmp_path / "runs"
     for name in ("cut-off", "wordless", "strange"):
         shutil.copytree(runs / "good", runs / name)
-    (runs / "cut-off" / "manifest.json").write_text('{"status": "runn')
+    for manifest in ("manifest.json", "checkpoint/manifest.json"):
+        (runs / "cut-off" / manifest).write_text('{"status": "runn')
     (runs / "wordless" / "events.jsonl").write_text("")
     (runs / "strange" / "manifest.json").write_text('{"name": "a web app"}')
     (runs / "photos").mkdir()
@@ -38,6 +39,12 @@ def test_what_is_no_run_is_named_and_left_out(home: Path, caplog: pytest.LogCapt
     for name in ("cut-off", "wordless", "strange", "photos"):
         assert sum(f"{home / name} " in line for line in messages) == 1, name
     assert all(line.startswith("left out: ") for line in messages)
+
+
+def test_a_finished_run_is_reported_without_its_manifest(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (home / "good" / "manifest.json").write_text("")
+    assert [run.folder.name for run in collect_runs([home]).runs] == ["good"]
+    assert f"{home}/good/manifest.json is missing or damaged" in caplog.text
 
 
 def test_the_command_prints_what_is_left_out(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +62,7 @@ def test_events_that_are_cut_off_count_as_far_as_they_go(home: Path) -> None:
 
 def test_a_run_that_is_not_finished_counts_only_by_itself(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copytree(home / "good", home / "half")
-    manifest = json.loads((home / "half" / "manifest.json").read_text())
+    manifest = read_manifest(home / "half")
     (home / "half" / "manifest.json").write_text(json.dumps({**manifest, "status": "running"}))
     assert [run.folder.name for run in collect_runs([home]).runs] == ["good"]
     unfinished = f"{home / 'half'} is not finished: running after round 2 of 2"

@@ -13,7 +13,7 @@ from fedsim.report.heat_map import heat_map, heat_map_figure
 from fedsim.report.page import content
 from fedsim.report.runs import RunResult
 from fedsim.report.settings import group_by_setting
-from fedsim.sweep.manifest import PlannedRun, SweepManifest
+from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 from tests.report.test_metrics import write_run
 from tests.report.test_settings import run
 

@@ -19,7 +19,7 @@ from fedsim.report.runs import RunResult
 from fedsim.report.settings import group_by_setting
 from fedsim.report.tables import metric_table
 from fedsim.results.metric import ACCURACY, Metric
-from fedsim.sweep.manifest import PlannedRun, SearchResult, SweepManifest
+from fedsim.sweeps.manifest import PlannedRun, SearchResult, SweepManifest
 
 CLASSIFICATION = {"name": "classification", "metrics": {"accuracy": "max", "loss": "min"}}
 REGRESSION = {"name": "regression", "metrics": {"mse": "min", "r2": "max"}}

@@ -13,7 +13,7 @@ from fedsim.report import export
 from fedsim.report.result_tables import ResultTable, cost_table, result_table
 from fedsim.report.runs import RunResult
 from fedsim.report.settings import MeanStd, group_by_setting
-from fedsim.sweep.manifest import PlannedRun
+from fedsim.sweeps.manifest import PlannedRun
 
 
 def run(finals: list[float], folder: Path = Path("somewhere"), **config: object) -> RunResult:

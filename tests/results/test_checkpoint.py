@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedsim.client_table import ClientTable
-from fedsim.errors import FedsimError
+from fedsim.errors import FedsimError, StorageError
 from fedsim.files import write_npz
 from fedsim.payload import Answer, ClientState, Downlink, Job, Report, Uplink
 from fedsim.results import checkpoint as checkpoints
@@ -66,10 +66,12 @@ def test_jobs_in_flight_come_back_with_their_results(tmp_path: Path) -> None:
     assert pending.job.down == Downlink()
 
 
-def test_only_the_newest_is_kept(tmp_path: Path) -> None:
+def test_the_last_two_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 10):
         checkpoints.save(tmp_path, point(step))
-    assert [p.name for p in (tmp_path / "checkpoint").iterdir()] == ["step-000010.npz"]
+    assert checkpoints.saved_steps(tmp_path) == [2, 10]
+    checkpoints.save(tmp_path, point(4))  # the run was resumed from step 2
+    assert checkpoints.saved_steps(tmp_path) == [2, 4]
 
 
 def test_a_write_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +80,8 @@ def test_a_write_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pyte
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(np.lib.format, "write_array", full)
+    with pytest.raises(StorageError, match=r"cannot write .*checkpoint/step-000002.npz: No space left"):
         checkpoints.save(tmp_path, point(2))
     kept = checkpoints.newest(tmp_path, State)
     assert kept is not None
@@ -91,21 +93,83 @@ def test_what_cannot_be_stored_is_named(tmp_path: Path) -> None:
         checkpoints.dump({"who": {1, 2}})
 
 
-def test_missing_and_broken_checkpoints_are_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_has_none(tmp_path: Path) -> None:
     assert checkpoints.newest(tmp_path, State) is None
+
+
+def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     checkpoints.save(tmp_path, point(1))
     path = tmp_path / "checkpoint" / "step-000001.npz"
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(FedsimError, match=r"step-000001\.npz cannot be read, it is damaged or of another version"):
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    headers = [
+        *range(100),
+        *range(len(content) - 800, len(content)),
+    ]  # of the first entry; of the archive, the checksum
+    for place in [*headers, *rng.integers(len(content), size=200).tolist()]:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        with pytest.raises(FedsimError, match=r"step-000001\.npz is damaged"):
+            checkpoints.newest(tmp_path, State)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 50, 70, 200, 5000])
+def test_a_cut_off_checkpoint_is_found(kept: int, tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, point(1))
+    path = tmp_path / "checkpoint" / "step-000001.npz"
+    path.write_bytes(path.read_bytes()[:-kept] if kept > 1000 else path.read_bytes()[:kept])
+    with pytest.raises(FedsimError, match=r"step-000001\.npz is damaged.*begin the run again in another folder"):
         checkpoints.newest(tmp_path, State)
+
+
+def test_the_one_before_takes_the_place_of_a_damaged_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for step in (1, 2):
+        checkpoints.save(tmp_path, point(step))
+    one, two = (tmp_path / "checkpoint" / f"step-00000{step}.npz" for step in (1, 2))
+    two.write_bytes(b"")
+    found = checkpoints.newest(tmp_path, State)
+    assert found is not None
+    assert found.step == 1
+    assert (
+        f"{two} is damaged: it has no checksum at its end. The run goes on from the checkpoint of round 1"
+        in caplog.text
+    )
+    one.write_bytes(one.read_bytes()[:-1])
+    with pytest.raises(FedsimError, match=f"{two} is damaged.*{one} is damaged"):
+        checkpoints.newest(tmp_path, State)
+
+
+def test_the_newest_that_is_accepted_or_else_the_newest(tmp_path: Path) -> None:
+    for step in (1, 2):
+        checkpoints.save(tmp_path, point(step))
+    for accepted, chosen in (({1, 2}, 2), ({1}, 1), (set[int](), 2)):
+        found = checkpoints.newest(tmp_path, State, accepts=lambda it, those=accepted: it.step in those)
+        assert found is not None
+        assert found.step == chosen
 
 
 def test_a_checkpoint_of_an_older_version_is_refused_by_name(tmp_path: Path) -> None:
     old = {name: value for name, value in checkpoints.dump(point(1)).items() if name != "format"}
     write_npz(tmp_path / "checkpoint" / "step-000001.npz", old)
-    told = r"step-000001\.npz cannot be read.*it has format 1, and this version of fedsim reads format 2"
+    told = r"step-000001\.npz cannot be read.*it has format 1, and this version of fedsim reads format 3"
     with pytest.raises(FedsimError, match=told):
         checkpoints.newest(tmp_path, State)
+
+
+def test_what_no_version_wrote_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint" / "step-000001.npz"
+    for tree in (
+        b"7",
+        b"{}",
+        b"[" * 100_000,
+        b'{"dataclass": "State", "fields": {}}',
+        b'{"array": "nothing"}',
+        b"\xff",
+    ):
+        write_npz(path, {"tree": np.frombuffer(tree, np.uint8), "format": np.array(checkpoints.VERSION)})
+        with pytest.raises(FedsimError, match=r"step-000001\.npz cannot be read by this version"):
+            checkpoints.newest(tmp_path, State)
 
 
 @dataclass
@@ -140,5 +204,5 @@ def test_damage_in_a_table_is_found(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint" / "step-000001.npz"
     content = path.read_bytes()
     path.write_bytes(content.replace(np.float32(7).tobytes(), np.float32(8).tobytes(), 1))
-    with pytest.raises(FedsimError, match="cannot be read, it is damaged"):
+    with pytest.raises(FedsimError, match="is damaged: its checksum is another one"):
         checkpoints.newest(tmp_path, TableState, TableState(np.zeros((2, 1000), np.float32), {}))

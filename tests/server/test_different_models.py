@@ -165,11 +165,11 @@ def test_a_node_may_name_its_own_model_and_keeps_it_as_a_file(small: Small, tmp_
     run_on_nodes(config, tmp_path, lambda client: {"model": "mlp"} if client else {})
     manifest = read_manifest(tmp_path / "run")
     assert [row["model"] for row in manifest["clients"]] == ["mlr", "mlp"]
-    for client, (name, kind, tensors) in enumerate([("mlr", "MLR", 2), ("mlp", "MLP", 6)]):
+    for client, (name, tensors) in enumerate([("mlr", 2), ("mlp", 6)]):
         base = tmp_path / str(client) / manifest["run"] / f"client-{client:04d}"
         card = base.with_suffix(".md").read_text()
         assert f"| model | {name} |" in card
-        assert f"import {kind}\n" in card
+        assert f'build_model("{name}"' in card
         with safe_open(base.with_suffix(".safetensors"), "numpy") as file:
             assert len(file.keys()) == tensors
 

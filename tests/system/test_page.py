@@ -14,7 +14,7 @@ from fedsim.cli import main
 from fedsim.engine.launch import launch
 from fedsim.files import write_npz
 from fedsim.results.record import read_events, read_manifest
-from fedsim.sweep.manifest import PlannedRun, SearchResult, SweepManifest
+from fedsim.sweeps.manifest import PlannedRun, SearchResult, SweepManifest
 from tests.system_tools import program
 
 BROWSER = program("chromium", "google-chrome")

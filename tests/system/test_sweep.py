@@ -15,8 +15,8 @@ from fedsim.commands.sweep import cells_table
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.results.record import read_manifest
-from fedsim.sweep.runner import Cell
-from fedsim.sweep.sweep_file import read_sweep
+from fedsim.sweeps.runner import Cell
+from fedsim.sweeps.sweep_file import read_sweep
 
 QUICK = """
 about = "two seeds"

@@ -22,7 +22,7 @@ EXPECTS = {
     "any": Spec(optional=True),
 }
 
-RUN = RunIdentity("0123456789abcdef", resumed=(3, 3), saved=4)
+RUN = RunIdentity("0123456789abcdef", resumed=(3, 3), saved=(2, 4))
 
 
 @pytest.fixture(autouse=True)

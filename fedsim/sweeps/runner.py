@@ -4,22 +4,23 @@ The folder of a cell holds its state: a finished cell is skipped, an interrupted
 a failed one keeps the reason in failure.txt and is repeated only on request. Ray's workers end together with the sweep.
 """
 
-import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fedsim import config as configs
+from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.files import write_text
+from fedsim.results.events import EVENTS, parsed
 from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
-from fedsim.results.record import EVENTS, MANIFEST, asked, read_manifest
+from fedsim.results.record import asked, holds_run, read_manifest
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -37,7 +38,7 @@ class Cell:
     was_done: bool = False  # it had finished or failed before this sweep started
 
     def __post_init__(self) -> None:
-        if (self.folder / MANIFEST).exists():
+        if holds_run(self.folder):
             manifest = read_manifest(self.folder)
             before = configs.parse(manifest["config"])  # keys that a former version did not have get their defaults
             if asked(before) != asked(self.config):
@@ -66,7 +67,7 @@ class Cell:
     @property
     def metric(self) -> Metric:
         """The main metric of the run."""
-        manifest = read_manifest(self.folder) if (self.folder / MANIFEST).exists() else {}
+        manifest = read_manifest(self.folder) if holds_run(self.folder) else {}
         return next(iter(read_metrics(manifest).values()))
 
     def retry(self) -> None:
@@ -112,7 +113,7 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
                 task = ray.remote(run_cell).options(num_cpus=1, num_gpus=cell.config.worker_gpus, max_retries=0)
-                running[task.remote(cell.config.flat())] = cell
+                running[task.remote(cell.config.flat(), registry.added())] = cell
                 cell.status = "running"
             ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
             for reference in ready:
@@ -143,16 +144,19 @@ def _failure(reference: Any) -> str:
         return f"its worker died: {str(error).strip().splitlines()[0]}"
 
 
-def run_cell(values: dict[str, configs.Scalar]) -> str:
+def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any]) -> str:
     """Runs one cell in this process, with the inline engine; called in a Ray worker. Output and log records go to
-    log.txt in the folder of the cell. Returns the reason of a failure, or an empty text."""
+    log.txt in the folder of the cell. Returns the reason of a failure, or an empty text. `objects`: see
+    `registry.added`."""
     from fedsim.client.jobs import forget
     from fedsim.engine.launch import launch
 
+    for (kind, name), thing in objects.items():
+        registry.add(kind, name, thing)
     config = configs.parse(values)
     folder = Path(config.out)
     with locked(folder, wait=True), (folder / LOG).open("a") as file, redirect_stdout(file), redirect_stderr(file):
-        started = (folder / MANIFEST).exists()
+        started = holds_run(folder)
         if started and read_manifest(folder)["status"] == "finished":
             return ""
         try:
@@ -168,11 +172,11 @@ def run_cell(values: dict[str, configs.Scalar]) -> str:
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:
-    """The events in the last TAIL bytes of the file that are complete lines."""
+    """The events in the last TAIL bytes of the file that are complete lines and not damaged."""
     if not path.exists():
         return []
     with path.open("rb") as file:
         start = max(0, path.stat().st_size - TAIL)
         file.seek(start)
-        lines = file.read().decode(errors="replace").split("\n")[1 if start else 0 : -1]
-    return [json.loads(line) for line in lines]
+        lines = file.read().decode(errors="replace").splitlines(keepends=True)[1 if start else 0 :]
+    return [event for line in lines if (event := parsed(line)) is not None]

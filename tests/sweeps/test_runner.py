@@ -11,7 +11,7 @@ import pytest
 
 from fedsim.config import RunConfig
 from fedsim.engine import launch
-from fedsim.sweep.runner import Cell, run_cell
+from fedsim.sweeps.runner import Cell, run_cell
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def cell(small: Callable[..., RunConfig], tmp_path: Path) -> Cell:
 
 
 def test_a_cell_runs_once_and_its_output_is_in_its_folder(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cell(cell.config.flat()) == ""
+    assert run_cell(cell.config.flat(), {}) == ""
     assert capsys.readouterr() == ("", "")
     output = (cell.folder / "log.txt").read_text()
     assert "after round 2/2" in output
     assert (cell.folder / ".lock").read_text() == f"{os.getpid()}\n"
-    assert run_cell(cell.config.flat()) == "", "it is finished"
+    assert run_cell(cell.config.flat(), {}) == "", "it is finished"
     assert (cell.folder / "log.txt").read_text() == output
     found = Cell("one", cell.config)
     assert (found.status, found.was_done, found.metric.name) == ("finished", True, "accuracy")
@@ -40,7 +40,7 @@ def test_the_traceback_of_an_unexpected_error_is_in_the_log(cell: Cell, monkeypa
 
     monkeypatch.setattr(launch, "launch", broken)
     handlers = list(logging.getLogger("fedsim").handlers)
-    failure = run_cell(cell.config.flat())
+    failure = run_cell(cell.config.flat(), {})
     assert failure == f"RuntimeError: disk on fire; see {cell.folder / 'log.txt'}"
     assert "Traceback" in (cell.folder / "log.txt").read_text()
     assert logging.getLogger("fedsim").handlers == handlers

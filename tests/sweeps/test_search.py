@@ -9,7 +9,7 @@ import pytest
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.partitions.client_data import client_data
-from fedsim.sweep.sweep_file import Sweep, read_sweep
+from fedsim.sweeps.sweep_file import Sweep, read_sweep
 
 
 def read(tmp_path: Path, text: str) -> Sweep:

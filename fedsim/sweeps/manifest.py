@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedsim.files import write_json
-from fedsim.sweep.published import PublishedNumber
+from fedsim.sweeps.published import PublishedNumber
 
 SWEEP_MANIFEST = "sweep.json"
 

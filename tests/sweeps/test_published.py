@@ -16,8 +16,8 @@ from fedsim.report.result_tables import cost_table, result_table
 from fedsim.report.runs import RunResult
 from fedsim.report.settings import group_by_setting
 from fedsim.results.record import asked, read_summary
-from fedsim.sweep.manifest import PlannedRun, SweepManifest, read_sweep_manifest
-from fedsim.sweep.sweep_file import Sweep, read_sweep
+from fedsim.sweeps.manifest import PlannedRun, SweepManifest, read_sweep_manifest
+from fedsim.sweeps.sweep_file import Sweep, read_sweep
 from tests.report.test_metrics import write_run
 from tests.report.test_settings import run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import ConfigError
-from fedsim.sweep.sweep_file import Sweep, read_sweep
+from fedsim.sweeps.sweep_file import Sweep, read_sweep
 
 TEXT = """
 baseline = "slow"

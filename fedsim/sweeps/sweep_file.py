@@ -17,8 +17,8 @@
     momentum = 0.5
     [cell.wait-for-all]            # runs under a name, with keys of their own; crossed with the grid
     pace = "synchronous"
-    [search]                       # first choose further keys on validation data: see fedsim.sweep.search
-    [published]                    # numbers of a paper, for reports: see fedsim.sweep.published
+    [search]                       # first choose further keys on validation data: see fedsim.sweeps.search
+    [published]                    # numbers of a paper, for reports: see fedsim.sweeps.published
     [report]
     clients = [0]                  # the clients that reports are about (default: all)
 
@@ -35,8 +35,8 @@ from typing import Any
 
 from fedsim.config import RunConfig, Scalar, assignments, flatten, parse
 from fedsim.errors import ConfigError, unknown
-from fedsim.sweep.published import Published, read_published
-from fedsim.sweep.search import Search, read_search
+from fedsim.sweeps.published import Published, read_published
+from fedsim.sweeps.search import Search, read_search
 
 TEXTS = ("about", "scale", "takes", "include", "baseline", "heatmap")
 PARTS = (*TEXTS, "base", "grid", "with", "cell", "search", "published", "report")
@@ -104,6 +104,11 @@ def read_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
         published=read_published(tree.get("published", {}), known, source),
         reported=_reported(tree.get("report", {}), runs.values(), source),
     )
+
+
+def grid_cells(grid: Mapping[str, list[Scalar]], shared: Mapping[str, Scalar]) -> dict[str, RunConfig]:
+    """The configuration of every combination of the values in `grid`, by its name; `shared`: keys of all of them."""
+    return {_label("", point): parse({**shared, **point}) for point in _points(grid, "the grid")}
 
 
 def _special(tables: Mapping[str, Mapping[str, Any]], values: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedsim.cli import main
-from fedsim.sweep.sweep_file import preset_texts, read_sweep
+from fedsim.sweeps.sweep_file import preset_texts, read_sweep
 
 
 @pytest.mark.parametrize("name", sorted(preset_texts()))
