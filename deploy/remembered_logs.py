@@ -1,18 +1,16 @@
 """How long the audit logs of all machines were when they were last verified: a log that was cut off since then is found."""
 
-import json
-
 from fedsim.deploy.audit import Verified
 from fedsim.deploy.inventory import Inventory
-from fedsim.files import write_json
+from fedsim.files import read_json, write_json
 
 FILE = ".audit.json"  # beside the inventory
 
 
 def read(inventory: Inventory) -> dict[str, tuple[int, str]]:
-    """By machine: the number of lines and the hash of the last one."""
+    """By machine: the number of lines and the hash of the last one; raises DamagedError if the file was changed."""
     path = inventory.folder / FILE
-    found = json.loads(path.read_text()) if path.exists() else {}
+    found = read_json(path) if path.exists() else {}
     return {name: (int(lines), str(head)) for name, (lines, head) in found.items()}
 
 
