@@ -24,8 +24,8 @@ def rows_of(x: Array, dtype: np.dtype[Any] | None = None) -> int:
     return max(1, min(ROWS, BYTES // max(1, per_row)))
 
 
-def blocks(x: Array) -> Iterator[Array]:
-    step = rows_of(x)
+def blocks(x: Array, dtype: np.dtype[Any] | None = None) -> Iterator[Array]:
+    step = rows_of(x, dtype)
     return (x[start : start + step] for start in range(0, len(x), step))
 
 

@@ -116,8 +116,8 @@ def moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
     def mean(center: Array, power: int) -> NDArray[np.float64]:
         """Over blocks: a float64 copy of all samples might not fit in memory."""
-        parts = (((block / scale - center.reshape(shape)) ** power).sum(axis, dtype=np.float64) for block in blocks(x))
-        return np.asarray(sum(parts, np.zeros(channels)) / (x.size // channels))
+        parts = ((block / scale - center.reshape(shape)) ** power for block in blocks(x, np.dtype(np.float64)))
+        return np.asarray(sum((part.sum(axis) for part in parts), np.zeros(channels)) / (x.size // channels))
 
     center = mean(np.zeros(channels), 1)
     variance = mean(center, 2)
