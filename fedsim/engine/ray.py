@@ -150,7 +150,7 @@ class RayGrid(LocalGrid):
         found = self._take_replies(message_ids)
         for late in self._replies.values():
             client, kind = late.metadata.src_node_id - FIRST_NODE, late.metadata.message_type
-            log.info("client %d: a late reply to a %s message is discarded", client, kind)
+            log.info("client %d: a late reply to a %s message is discarded", client, kind, extra={"client": client})
         self._replies.clear()
         return found
 

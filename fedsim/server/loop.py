@@ -198,7 +198,7 @@ class Loop(Generic[S]):
                 absence = inf if result.absence is None else result.absence
                 self.fleet.absent_until[job.client] = event.arrived + absence
             if result.offline and self.liveness is not None:
-                log.warning("client %d is lost: %s", job.client, result.reason)
+                log.warning("client %d is lost: %s", job.client, result.reason, extra={"client": job.client})
             return None
         if result.uplink is None:
             return None
