@@ -16,9 +16,16 @@ def read(inventory: Inventory) -> dict[str, tuple[int, str]]:
 
 def remember(inventory: Inventory, found: dict[str, Verified]) -> None:
     """Keeps what was verified; of the other machines what is known stays."""
-    write_json(inventory.folder / FILE, {**read(inventory), **{n: (v.lines, v.head) for n, v in found.items()}})
+    _write(inventory, {**read(inventory), **{name: (log.lines, log.head) for name, log in found.items()}})
 
 
 def forget(inventory: Inventory, names: list[str]) -> None:
     """Of machines whose home folder was removed with its log."""
-    write_json(inventory.folder / FILE, {n: known for n, known in read(inventory).items() if n not in names})
+    _write(inventory, {name: known for name, known in read(inventory).items() if name not in names})
+
+
+def _write(inventory: Inventory, known: dict[str, tuple[int, str]]) -> None:
+    if known:
+        write_json(inventory.folder / FILE, known)
+    else:
+        (inventory.folder / FILE).unlink(missing_ok=True)

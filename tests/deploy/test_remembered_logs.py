@@ -18,6 +18,8 @@ def test_logs_are_remembered_by_machine_and_forgotten_with_their_home(tmp_path: 
     assert remembered_logs.read(inventory) == {"a": (3, "abc"), "b": (2, "ef")}
     remembered_logs.forget(inventory, ["a"])
     assert remembered_logs.read(inventory) == {"b": (2, "ef")}
+    remembered_logs.forget(inventory, ["b"])
+    assert remembered_logs.read(inventory) == {}
 
 
 def test_a_changed_memory_is_refused(tmp_path: Path) -> None:
