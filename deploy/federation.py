@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from fedsim.config import RunConfig
 from fedsim.deploy import audit, machine_files, operators, pki, previous_inventory, remembered_logs
 from fedsim.deploy.audit import Verified
+from fedsim.deploy.checks import certificates
+from fedsim.deploy.finding import Finding
 from fedsim.deploy.hosts import Host
 from fedsim.deploy.install import build_wheel, install
 from fedsim.deploy.inventory import Inventory
@@ -71,6 +73,9 @@ class Federation:
         """Starts what does not run and restarts what changed, then waits until every node is online, at most `wait`
         seconds: after that FedsimError says for each missing node what is wrong."""
         pki.check_complete(self.inventory.secrets, self.nodes)
+        for found in self.certificates():
+            if found.level != "ok":
+                self.report(f"{found.level}: {found.message}. {found.remedy}")
         if install:
             self._install()
         self._check_versions()
@@ -145,6 +150,10 @@ class Federation:
                 return str(error)
 
         return dict(zip((host.name for host in self.hosts), self._on_each(state, self.hosts), strict=True))
+
+    def certificates(self) -> list[Finding]:
+        """What is to be said of the certificates that are kept here; a folder rendered from them has none."""
+        return certificates.federation(self.inventory.secrets) if self.inventory.secrets.exists() else []
 
     def policies(self) -> dict[str, dict[str, Any] | str]:
         """By node: what its policy restricts, or why that is not known."""

@@ -53,7 +53,7 @@ def node_files(inventory: Inventory, node: Node) -> MachineFiles:
         private={str(NODE_KEY): pki.node_key(inventory.secrets, node.name).read_bytes()},
         public={
             NODE: to_json(node_config(inventory, node)).encode(),
-            str(CA): (inventory.secrets / pki.CA).read_bytes(),
+            str(CA): (inventory.secrets / pki.TRUST).read_bytes(),  # what Flower's SuperNode trusts
         },
     )
 

@@ -37,6 +37,7 @@ def gather(federation: Federation, doctor: bool = False) -> dict[str, Any]:
         "healthy": healthy,
         "server": {"processes": agents["server"], "superlink": superlink},
         "nodes": nodes,
+        "certificates": [vars(finding) for finding in federation.certificates()],
         "current": current,
         "runs": runs,
     }
@@ -68,6 +69,9 @@ def show(found: dict[str, Any], now: float) -> None:
         if policy:
             told = policy if isinstance(policy, str) else in_words(policy)
             console.print(f"policy of {node['name']}: {told}", highlight=False)
+    for row in found["certificates"]:
+        if row["level"] != "ok":
+            console.print(f"{row['level']}: {row['message']}. {row['remedy']}", highlight=False)
     for run in found["current"] or found["runs"][-1:]:
         started = f"{datetime.fromtimestamp(run['started']):%Y-%m-%d %H:%M:%S}" if run["started"] else "not yet"
         console.print(

@@ -1,6 +1,7 @@
 """Checks of certificates and private keys; findings never contain secret content."""
 
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from fedsim.deploy.finding import Finding, ok, problem, warning
 
 SOON = timedelta(days=30)
 RENEW = "make new certificates with `fedsim deploy init --rotate`"
+NEW_INTERMEDIATE = (
+    "make a new one with `fedsim deploy certificates --new-intermediate`, then `up`, then `init --rotate`"
+)
+NEW_CA = "remove the folder of secrets, run `fedsim deploy init` and `up`, and approve the nodes that joined again"
 
 
 def ca_certificate(path: Path) -> Finding:
@@ -35,20 +40,34 @@ def ca_certificate(path: Path) -> Finding:
 
 
 def server_certificate(path: Path, key: Path, ca: Path, host: str) -> list[Finding]:
-    """The server's certificate must be valid now, for this host and this key, and signed by this CA."""
+    """The server's certificate must be valid now, for this host and this key, and signed by this CA, perhaps through
+    intermediates in the same file."""
     what = f"certificate {path}"
     found, issuer = _certificate(what, path), _certificate(f"CA certificate {ca}", ca)
     if isinstance(found, Finding):
         return [found]
-    findings = [_validity(what, path, found)]
+    chain = x509.load_pem_x509_certificates(path.read_bytes())
+    findings = [_validity(what, path, min(chain, key=lambda each: each.not_valid_after_utc))]
     if host not in (names := pki.valid_names(found)):
         told = f"{path} is for {', '.join(names) or 'no host'}, not for {host}"
         findings.append(problem(what, told, f"correct host, or {RENEW}"))
-    if not isinstance(issuer, Finding) and not _signed(found, issuer):
+    if not isinstance(issuer, Finding) and not all(map(_signed, chain, [*chain[1:], issuer])):
         findings.append(problem(what, f"{path} is not signed by the CA {ca}", f"copy the right CA to {ca}, or {RENEW}"))
     private = _private(key)
     if private is not None and private.public_key() != found.public_key():
         findings.append(problem(what, f"{path} does not belong to the key {key}", RENEW))
+    return findings
+
+
+def federation(secrets: Path) -> list[Finding]:
+    """The certificates that the operator keeps: of the CA, of the present intermediate and of the server."""
+    names = (("the CA", pki.CA), ("the intermediate", pki.ISSUER), ("the server", pki.SERVER))
+    remedies = {pki.SERVER: RENEW, pki.ISSUER: NEW_INTERMEDIATE, pki.CA: NEW_CA}
+    findings = list[Finding]()
+    for what, name in names:
+        found = _certificate(f"certificate of {what}", secrets / name)
+        valid = found if isinstance(found, Finding) else _validity(f"certificate of {what}", secrets / name, found)
+        findings.append(replace(valid, remedy=remedies[name]) if valid.remedy else valid)
     return findings
 
 

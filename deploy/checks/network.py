@@ -82,6 +82,7 @@ def _handshake(what: str, address: str, host: str, connection: socket.socket, ca
     except OSError as error:  # SSLError is one
         return problem(what, f"the CA certificate {ca} cannot be used: {error}", f"copy the federation's CA to {ca}")
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # default of newer Pythons, stricter than gRPC
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC does: an intermediate may be trusted by itself
     context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC closes connections that do not offer HTTP/2
     try:
         with context.wrap_socket(connection, server_hostname=host) as secured:

@@ -72,7 +72,7 @@ def _namespace(inventory: Inventory) -> Tree:
 
 
 def _configs(inventory: Inventory) -> list[Tree]:
-    ca = (inventory.secrets / pki.CA).read_text()
+    ca, trust = ((inventory.secrets / name).read_text() for name in (pki.CA, pki.TRUST))
     server = {
         SERVER: to_json(containers.server_config(inventory)),
         "ca.crt": ca,
@@ -81,7 +81,7 @@ def _configs(inventory: Inventory) -> list[Tree]:
         machine_files.OPERATORS: machine_files.operators_file(inventory).decode(),
     }
     nodes = {n.name: {NODE: to_json(containers.node_config(inventory, n))} for n in inventory.nodes}
-    machines = {"server": server, **{name: {**own, "ca.crt": ca} for name, own in nodes.items()}}
+    machines = {"server": server, **{name: {**own, "ca.crt": trust} for name, own in nodes.items()}}
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(inventory.name, name), "data": data}
         for name, data in machines.items()

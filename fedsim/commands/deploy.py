@@ -32,6 +32,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     begin.add_argument("--nodes", type=int, default=2, help="number of nodes of a new one (default: %(default)s)")
     begin.add_argument("--add-node", action="append", default=[], metavar="NAME", help="add a node")
     begin.add_argument("--rotate", action="store_true", help="renew the server's certificate and every node's key")
+    begin.add_argument("--passphrase", action="store_true", help="give the CA's key a passphrase")
+    _add_passphrase_file(begin)
 
     up = verb("up", _up, "start the server and the nodes, and wait until they are online")
     up.add_argument("--install", action="store_true", help="first install this version of fedsim on every machine")
@@ -61,6 +63,14 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     operator.add_argument("--new-key", type=Path, metavar="DIR", help="make NAME.key and NAME.pub there, for yourself")
     operator.add_argument("--remove", action="store_true", help="take the right to use the federation away")
 
+    certificates = verb("certificates", _certificates, "list the certificates, replace the intermediate CA")
+    change = certificates.add_mutually_exclusive_group()
+    change.add_argument("--new-intermediate", action="store_true", help="make one; nodes trust it and the present one")
+    change.add_argument(
+        "--revoke", action="store_true", help="make one, and a server's certificate by it; nodes trust nothing else"
+    )
+    _add_passphrase_file(certificates)
+
     audit = verb("audit", _audit, "the audit logs of the server and the nodes")
     audit.add_argument("action", choices=("verify", "show"), help="check that no log was changed, or print one")
     audit.add_argument("node", nargs="?", default="server", help="whose log to print (default: %(default)s)")
@@ -75,6 +85,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     render.add_argument("--out", type=Path, help="folder for the files (default: rendered/KIND)")
 
 
+def _add_passphrase_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="with the passphrase of the CA's key")
+
+
 def _federation(args: argparse.Namespace) -> "Federation":
     from fedsim.deploy.federation import Federation
     from fedsim.deploy.inventory import FILE, read
@@ -86,10 +100,12 @@ def _federation(args: argparse.Namespace) -> "Federation":
 
 
 def _init(args: argparse.Namespace) -> int:
+    from fedsim.deploy import passphrase
     from fedsim.deploy.setup import init
 
-    done = list[str]()
-    for line in init(args.dir, args.name, args.host, args.nodes, args.add_node, args.rotate):
+    done, secret = list[str](), passphrase.source(args.passphrase_file)
+    encrypt = (lambda: passphrase.new(args.passphrase_file)) if args.passphrase else None
+    for line in init(args.dir, args.name, args.host, args.nodes, args.add_node, args.rotate, secret, encrypt):
         print(line, flush=True)
         done.append(line)
     if not done:
@@ -174,6 +190,22 @@ def _operator(args: argparse.Namespace) -> int:
     else:
         raise ConfigError("give --role and --key to add an operator, --new-key to make a key, or --remove")
     return 0
+
+
+def _certificates(args: argparse.Namespace) -> int:
+    from fedsim.deploy import passphrase
+    from fedsim.deploy.checks.certificates import federation
+    from fedsim.deploy.inventory import FILE, read
+    from fedsim.deploy.setup import new_intermediate
+
+    inventory = read(args.dir / FILE)
+    if args.new_intermediate or args.revoke:
+        for line in new_intermediate(inventory, args.revoke, passphrase.source(args.passphrase_file)):
+            print(line)
+    found = federation(inventory.secrets)
+    for finding in found:
+        print(finding)
+    return 1 if any(finding.level == "problem" for finding in found) else 0
 
 
 def _audit(args: argparse.Namespace) -> int:

@@ -58,7 +58,8 @@ def test_a_certificate_that_was_tampered_with_is_refused(deployment: Deployment,
     secrets, port = deployment.folder / "secrets", free_port()
     encoded = bytearray(pki.read_certificate(secrets / pki.SERVER).public_bytes(Encoding.DER))
     encoded[-1] ^= 1
-    (tmp_path / "server.crt").write_bytes(x509.load_der_x509_certificate(bytes(encoded)).public_bytes(Encoding.PEM))
+    tampered = x509.load_der_x509_certificate(bytes(encoded)).public_bytes(Encoding.PEM)
+    (tmp_path / "server.crt").write_bytes(tampered + (secrets / pki.ISSUER).read_bytes())
     command = [*deployment.hosts[0].via.split(), str(BIN / "flower-superlink"), "--ssl-certfile", "server.crt"]
     command += ["--ssl-keyfile", str(secrets / pki.SERVER_KEY), "--ssl-ca-certfile", str(secrets / pki.CA)]
     command += ["--enable-supernode-auth", "--port", str(free_port()), "--fleet-api-address", f"0.0.0.0:{port}"]
@@ -66,6 +67,23 @@ def test_a_certificate_that_was_tampered_with_is_refused(deployment: Deployment,
         eventually(lambda: "Starting Fleet API" in (tmp_path / "link.log").read_text(), 90, "the SuperLink")
         told = connect(deployment, tmp_path, pki.node_key(secrets, "ward-0"), secrets / pki.CA, port)
     assert_refused(told)
+
+
+def test_a_revoked_certificate_of_the_server_is_refused_by_the_nodes(deployment: Deployment, tmp_path: Path) -> None:
+    """A SuperLink with the leaked key and certificate: the nodes believe it before, and no longer after."""
+    secrets, port = deployment.folder / "secrets", free_port()
+    for name in (pki.SERVER, pki.SERVER_KEY, pki.TRUST):
+        (tmp_path / name).write_bytes((secrets / name).read_bytes())
+    deployment.fedsim("certificates", "--revoke")
+    deployment.fedsim("up")
+    assert deployment.status()["healthy"]
+    command = [*deployment.hosts[0].via.split(), str(BIN / "flower-superlink"), "--ssl-certfile", pki.SERVER]
+    command += ["--ssl-keyfile", pki.SERVER_KEY, "--ssl-ca-certfile", str(secrets / pki.CA)]
+    command += ["--port", str(free_port()), "--fleet-api-address", f"0.0.0.0:{port}"]
+    with process(command, tmp_path, "link.log"):
+        eventually(lambda: "Starting Fleet API" in (tmp_path / "link.log").read_text(), 90, "the SuperLink")
+        assert ADMITTED in connect(deployment, tmp_path, None, tmp_path / pki.TRUST, port), "what they trusted before"
+        assert_refused(connect(deployment, tmp_path, None, deployment.home("ward-0") / "ca.crt", port))
 
 
 def test_rotated_keys_are_the_only_ones_from_then_on(deployment: Deployment, tmp_path: Path) -> None:
@@ -80,7 +98,7 @@ def test_rotated_keys_are_the_only_ones_from_then_on(deployment: Deployment, tmp
 
 def test_a_home_holds_no_secret_of_another(deployment: Deployment) -> None:
     owners = {path.read_bytes(): path.stem for path in (deployment.folder / "secrets").rglob("*.key")}
-    assert len(owners) == NODES + 3  # those of the CA, the server and an operator, too
+    assert len(owners) == NODES + 4  # those of the CA, the intermediate, the server and an operator, too
     for name in ("server", *(f"ward-{number}" for number in range(NODES))):
         files = [path for path in deployment.home(name).rglob("*") if path.is_file()]
         assert {owners[path.read_bytes()] for path in files if path.read_bytes() in owners} == {name}
