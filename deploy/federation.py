@@ -82,11 +82,14 @@ class Federation:
         self._stop_removed_hosts()
         changed = self._copy_files()
         self._check_hosts(self.hosts)
-        self._start(self.server, self.server in changed)
+        # Nodes first: they say goodbye to the server that they know, and may not trust the next one before they restart.
+        self._on_each(self._stop_changed, changed - {self.server})
+        self._on_each(self._stop_changed, changed & {self.server})
+        self._start(self.server)
         self._control("ready")
         self._register_keys()
         self._check_reachable()
-        self._on_each(lambda host: self._start(host, host in changed), self.nodes.values())
+        self._on_each(self._start, self.nodes.values())
         self._await_online(wait)
 
     def down(self, purge: bool = False) -> None:
@@ -309,11 +312,13 @@ class Federation:
         if problems:
             raise FedsimError("the federation cannot start as the inventory says\n" + "\n".join(problems))
 
-    def _start(self, host: Host, changed: bool) -> None:
-        if changed and self._is_running(host):
+    def _stop_changed(self, host: Host) -> None:
+        if self._is_running(host):
             host.run_module(AGENT, "stop", ".")
             self.report(f"{host.name}: stopped, to start again as the inventory says now")
             self._check_hosts([host])  # the ports may be other ones than before
+
+    def _start(self, host: Host) -> None:
         self.report(f"{host.name}: {host.run_module(AGENT, 'start', '.').strip()}")
 
     def _register_keys(self) -> None:
