@@ -13,7 +13,8 @@ def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Gen
     """Domains are the datasets side by side, else the users; each has equally many clients (one more or less)."""
     if labels.source is None and labels.users is None:
         raise ConfigError(
-            "partition by-domain needs domains: several datasets such as mnist+usps, or users (user_train and user_test, data.user)"
+            "partition by-domain needs domains: several datasets such as mnist+usps, or users, which are user_train and "
+            "user_test of an npz file, or a column of a table, data.user"
         )
     owner = labels.source if labels.source is not None else np.unique(np.asarray(labels.users), return_inverse=True)[1]
     domains, trains = int(owner.max()) + 1, len(labels.train)
