@@ -26,7 +26,7 @@ class FedFomoClient(ClientBehaviour[Any]):
         fit = rest.fit(start, rng)  # (3)
         task.batches_read = rest.batches_read
         state.weights |= {"start": start, "trained": fit.weights}
-        sent = np.zeros(task.config.clients, np.float32)
+        sent = np.zeros(task.config.clients - len(task.config.unseen), np.float32)
         sent[list(gains)] = list(gains.values())
         metrics = {"loss": fit.loss}
         return Uplink(rest.examples, {"model": fit.weights}, {"gains": sent}, metrics=metrics, local=fit.weights)

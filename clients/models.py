@@ -24,6 +24,9 @@ KINDS: dict[Kind, str] = {
 }
 
 
+TOKENS = ", which are texts, or an npz file with their number as `vocabulary`"
+
+
 class HeadOnBase(nn.Module):
     """The output is head(base(x)); what the base returns are the features."""
 
@@ -256,7 +259,8 @@ def check_fits(make: Any, name: str, shape: Shape, vocabulary: int) -> None:
         return
     others = [other for other in MODELS if getattr(registry.find("model", other), "kind", None) in fitting]
     raise ConfigError(
-        f"model {name!r} needs {KINDS[kind]}, not {KINDS[held] if vocabulary else 'samples'} of shape {shape}. "
+        f"model {name!r} needs {KINDS[kind]}{TOKENS if kind == 'tokens' else ''}, not "
+        f"{KINDS[held] if vocabulary else 'samples'} of shape {shape}. "
         f"Models that fit: {', '.join(others)}"
     )
 

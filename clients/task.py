@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim import peak_memory, registry
@@ -67,13 +68,15 @@ class TorchTask:
             data.y_train.shape[1:]
         )  # of real-valued targets, one for each of their entries
         self.layout = self._network.layout
+        # whole numbers that are no token ids are real numbers to a model that says what it takes
+        self._real = not data.vocabulary and getattr(self._network.module, "kind", None) is not None
         self._samples = {
-            "train": Samples(data.x_train, data.y_train, self.device),
-            "test": Samples(data.x_test, data.y_test, self.device),
+            "train": samples_of(data.x_train, data.y_train, self.device, self._real),
+            "test": samples_of(data.x_test, data.y_test, self.device, self._real),
         }
         self.labels = self._samples["train"].labels(classes)
         if goal is not None:
-            self._samples["attack"] = Samples(*goal, self.device)
+            self._samples["attack"] = samples_of(*goal, self.device, self._real)
         self._public = data.public
 
     @property
@@ -228,7 +231,7 @@ class TorchTask:
     def samples(self, name: Dataset) -> Samples:
         """The client's own data of this name, or the public data; raises ConfigError if it has none."""
         if name == "public" and self._public is not None:
-            return public_samples(self._public, self.device)
+            return public_samples(self._public, self.device, self._real)
         if name not in self._samples:
             raise ConfigError(f"this client has no {name} data. It has: {', '.join(self._samples)}")
         return self._samples[name]
@@ -239,9 +242,14 @@ def _nothing(means: Metrics) -> Metrics:
 
 
 @lru_cache(maxsize=2)
-def public_samples(public: PublicData, device: torch.device) -> Samples:
+def public_samples(public: PublicData, device: torch.device, real: bool) -> Samples:
     """One copy for all clients of a process."""
-    return Samples(public.x, public.y, device)
+    return samples_of(public.x, public.y, device, real)
+
+
+def samples_of(x: NDArray[Any], y: NDArray[Any], device: torch.device, real: bool) -> Samples:
+    """`real`: inputs are real numbers, however they are stored."""
+    return Samples(x.astype(np.float32, copy=False) if real else x, y, device)
 
 
 def device_of(wanted: str) -> torch.device:

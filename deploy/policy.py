@@ -29,7 +29,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ FILE = "policy.toml"
 OWN = "own"  # the dataset of a node that brings its own data
 TABLES = ("require", "forbid")
 COMPARISONS = ("at-least", "at-most", "includes")
+PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # of a class: module:class
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
@@ -166,6 +167,13 @@ def check_plugins(policy: Policy, settings: Mapping[str, Scalar]) -> None:
                     f"{kind} {name!r} is a plug-in of the package {package}, which the site has not listed: "
                     f"add it to plugins in {FILE}"
                 )
+    for key, place in _places(settings):
+        owners = packages_distributions().get(place.partition(":")[0].partition(".")[0], [])
+        if not any(_names(requirement, owner, version(owner)) for requirement in allowed for owner in owners):
+            raise Refused(
+                f"{key}={place} is a class of {' or '.join(owners) or 'no installed package'}, which the site has not "
+                f"listed: add the package to plugins in {FILE}"
+            )
 
 
 def check(policy: Policy, config: RunConfig, own_data: bool, now: datetime) -> None:
@@ -213,12 +221,22 @@ def _named(settings: Mapping[str, Scalar]) -> Iterable[tuple[str, str]]:
             yield ("model" if section == "model" else "dataset"), str(value)
 
 
+def _places(settings: Mapping[str, Scalar]) -> Iterable[tuple[str, str]]:
+    """(key, "module:class") of every setting that names a model by its place, parameters of algorithms included."""
+    for key, value in settings.items():
+        section, _, _ = key.rpartition(".")
+        if key == "model" or section == "model" or (section and section not in FIXED):
+            yield from ((key, name.strip()) for name in str(value).split(",") if PLACE.fullmatch(name.strip()))
+
+
 def _provides(requirement: Requirement, point: EntryPoint) -> bool:
-    return (
-        point.dist is not None
-        and canonicalize_name(requirement.name) == canonicalize_name(point.dist.name)
-        and requirement.specifier.contains(point.dist.version, prereleases=True)
-    )
+    return point.dist is not None and _names(requirement, point.dist.name, point.dist.version)
+
+
+def _names(requirement: Requirement, package: str, installed: str) -> bool:
+    """Whether a requirement names this package, in a version that it allows."""
+    named = canonicalize_name(requirement.name) == canonicalize_name(package)
+    return named and requirement.specifier.contains(installed, prereleases=True)
 
 
 def _requirement(text: str) -> Requirement:

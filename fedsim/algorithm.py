@@ -151,6 +151,8 @@ class ServerStrategy(ABC, Generic[P, S]):
     averages_model: ClassVar[bool] = False
     optimizes: ClassVar[bool] = False  # whether `stepped` moves it, so that `server-optimizer` may replace the step
     no_finetune: ClassVar[str] = "it has no global model"  # why `finetune` is refused; empty: it is not
+    # why `partition.unseen` is refused; empty: it is not, and `newcomer` tells what such a client receives
+    no_newcomers: ClassVar[str] = "it does not say what a client receives that never took part"
 
     def __init__(self, params: P, config: RunConfig) -> None:
         self.params, self.config = params, config
@@ -174,6 +176,10 @@ class ServerStrategy(ABC, Generic[P, S]):
     @abstractmethod
     def instruct(self, state: S, client: int, train: bool) -> Downlink:
         """What this client receives, to train or, with train=False, only to evaluate."""
+
+    def newcomer(self, state: S, client: int) -> Downlink:
+        """What a client receives at the end that never took part (`partition.unseen`). It has no row in the fleet."""
+        return self.instruct(state, client, train=True)
 
     @abstractmethod
     def update(self, state: S, arrivals: Sequence[Arrival]) -> S:
@@ -252,7 +258,7 @@ class GlobalState:
 class GlobalStrategy(ServerStrategy[P, GlobalState]):
     """Base of the algorithms with one global model that everyone receives."""
 
-    no_finetune = ""
+    no_finetune = no_newcomers = ""
 
     def init(self, model: Weights, fleet: Fleet) -> GlobalState:
         return GlobalState(model.copy())
@@ -346,5 +352,7 @@ class Algorithm(Generic[P]):
     statistics: str = ""
     # The server learns how many samples of each class a client has, from the roll call (`Client.labels`) or from uplinks
     label_counts: bool = False
+    # What targets it can learn: any; "classes": whole numbers, also several per sample; "labels": one class per sample
+    targets: Literal["any", "classes", "labels"] = "any"
     server_needs: tuple[str, ...] = ()  # packages that the server half imports, such as torch
     vectorizes: bool = False  # the client half is local SGD with a gradient hook at most, see `LocalSGD.vectorizes`

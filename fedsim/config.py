@@ -38,12 +38,11 @@ FractionBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 # Sections named by their kind, and two of no kind; every other section is the name of an algorithm or of a filter.
 SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer", "finetune", "attack")
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
-MODEL, PUBLIC = (
-    "model",
-    "public",
-)  # the models of single clients, by their ids, and their start; what the public data is
+# The models of single clients, by their ids, and their start; what the public data is; how data is read.
+MODEL, PUBLIC, DATA = "model", "public", "data"
 PRETRAINED = "pretrained"
-FIXED = (*SECTIONS, MODEL, PUBLIC)
+PARTITION, UNSEEN = "partition", "unseen"  # a parameter of every partition: the share of the clients that do not train
+FIXED = (*SECTIONS, MODEL, PUBLIC, DATA)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -63,10 +62,36 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
+class PartitionParams:
+    """Parameters of every partition, besides its own."""
+
+    unseen: FractionBelowOne = 0.0  # share of the clients that do not train and only receive the model at the end
+
+
+@dataclass(frozen=True)
 class PublicParams:
     """Parameters of the public data."""
 
     dataset: str = ""  # whose training samples it is; empty: the run's dataset, which is split without them
+
+
+@dataclass(frozen=True)
+class DataParams:
+    """How tables (CSV, Parquet, the Hugging Face hub), texts and images are read. Columns are named by their headings."""
+
+    label: str = "label"  # the column of the targets
+    user: str = ""  # the column of the users that samples belong to; empty: they are not told
+    features: tuple[str, ...] = ()  # the columns of the samples; empty: all others
+    categories: tuple[str, ...] = ()  # of these, columns whose values are categories: one input for each value
+    classes: tuple[str, ...] = ()  # the labels in the order of their numbers; empty: all that occur, sorted
+    objective: Literal["classification", "regression"] = "classification"  # what models are trained for
+    test: str = ""  # where the tests are: another table, or a split of the hub's dataset; empty: see docs/data.md
+    subset: str = ""  # the configuration of the hub's dataset
+    tokenizer: Literal["words", "characters"] = "words"  # what a token of a text is
+    length: PositiveInt = 200  # tokens of a text: longer ones are cut, shorter ones padded
+    vocabulary: Annotated[int, Ge(3)] = 20_000  # different token ids at most
+    tokens: str = ""  # a file with a token in every line: the vocabulary; empty: that of the training texts
+    size: NonNegativeInt = 0  # images are scaled to so many pixels a side; 0: as they are
 
 
 @dataclass(frozen=True)
@@ -162,6 +187,7 @@ class RunConfig:
             unknown("finetune", self.finetune, (AUTO, "local", "a number of epochs"))
         for section in {*SECTIONS, *self.sections, self.algorithm} - {MODEL}:
             self.params(section)
+        _ = self.unseen  # checked
 
     def params(self, section: str) -> Any:
         """The validated parameters of a section: of the chosen partition, straggler model, pace, or of an algorithm.
@@ -169,15 +195,41 @@ class RunConfig:
         Those of `finetune` are a `FineTuning`: the run's settings in place of the algorithm's own.
         """
         values = self.sections.get(section, {})
+        if section == PARTITION:
+            values = {key: value for key, value in values.items() if key != UNSEEN}
         if section == "finetune":
             return self._fine_tuning(values)
         if section == PUBLIC:
             return build(PublicParams, values, section)
+        if section == DATA:
+            return build(DataParams, values, section)
         if section in SECTIONS:
             owner = self.part(section)
         else:
             owner = registry.find("filter" if section in registry.providers("filter") else "algorithm", section)
-        return build(owner.params, values, section)
+        return build(owner.params, values, section, further=[UNSEEN] if section == PARTITION else [])
+
+    @cached_property
+    def unseen(self) -> tuple[int, ...]:
+        """The clients that are kept out of training and only receive the model at the end, in order."""
+        share = build(PartitionParams, self._own(PARTITION, UNSEEN), PARTITION).unseen
+        if not share:
+            return ()
+        from fedsim.rng import stream  # numpy, which the command line does without
+
+        count = max(1, round(share * self.clients))
+        if count >= self.clients:
+            raise ConfigError(f"{PARTITION}.{UNSEEN}={share:g} leaves none of clients={self.clients} to train")
+        return tuple(sorted(stream(self.seed, UNSEEN).permutation(self.clients)[:count].tolist()))
+
+    @property
+    def cohort(self) -> int:
+        """How many clients get a job in each round."""
+        return max(1, round(self.participation * (self.clients - len(self.unseen))))
+
+    def _own(self, section: str, key: str) -> dict[str, Scalar]:
+        values = self.sections.get(section, {})
+        return {key: values[key]} if key in values else {}
 
     @property
     def filter_names(self) -> list[str]:
@@ -415,8 +467,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
-def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: Mapping[str, Any] | None = None) -> T:
-    """A frozen dataclass from a mapping: keys checked, text converted to each field's type."""
+def build(
+    kind: type[T],
+    values: Mapping[str, Scalar],
+    where: str = "",
+    extra: Mapping[str, Any] | None = None,
+    further: Iterable[str] = (),
+) -> T:
+    """A frozen dataclass from a mapping: keys checked, text converted to each field's type. `further`: keys that are valid
+    as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
     hints = get_type_hints(kind)
@@ -425,10 +484,11 @@ def build(kind: type[T], values: Mapping[str, Scalar], where: str = "", extra: M
     given: dict[str, Any] = dict(extra or {})
     for key, value in values.items():
         name = known.get(key_of(key))
-        if name is None and not known:
+        choices = [*known, *further]
+        if name is None and not choices:
             raise ConfigError(f"unknown config key {prefix + key!r}: the chosen {where} has no parameters")
         if name is None:
-            unknown("config key", prefix + key, (prefix + k for k in known))
+            unknown("config key", prefix + key, (prefix + k for k in choices))
         given[name] = convert(value, hints[name], prefix + key)
     made = kind(**given)
     check(made, where)

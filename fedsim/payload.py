@@ -165,6 +165,7 @@ class Job:
     simulated_delay: SimulatedDelay = SimulatedDelay()
     job_index: int = 0  # how many training jobs the client was sent before at this step
     keep: bool = False  # the run is over: a client with a state directory stores its personal model as a file
+    newcomer: bool = False  # the client never took part: it trains once for itself before its own model is tested
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,15 @@ DATASETS: dict[str, str] = {
     "shakespeare": "fedsim.partitions.catalogue:SHAKESPEARE",
     "amazon-reviews": "fedsim.partitions.catalogue:AMAZON_REVIEWS",
     "uci-har": "fedsim.partitions.catalogue:UCI_HAR",
+    "pamap2": "fedsim.partitions.catalogue:PAMAP2",
     "femnist": "fedsim.partitions.catalogue:FEMNIST",
     "tiny-imagenet": "fedsim.partitions.catalogue:TINY_IMAGENET",
     "omniglot": "fedsim.partitions.catalogue:OMNIGLOT",
     "mnist-m": "fedsim.partitions.catalogue:MNIST_M",
     "syn": "fedsim.partitions.catalogue:SYN",
     "pacs": "fedsim.partitions.catalogue:PACS",
-    "digit5": "fedsim.partitions.catalogue:DIGIT5",
+    "domainnet": "fedsim.partitions.catalogue:DOMAINNET",
+    "digit-5": "fedsim.partitions.catalogue:DIGIT_5",
 }
 
 PARTITIONS: dict[str, str] = {

@@ -5,6 +5,7 @@ import numpy as np
 from fedsim.config import NoParams
 from fedsim.errors import ConfigError
 from fedsim.partitions.allocation import apportion, require_samples
+from fedsim.partitions.by_user import train_and_test
 from fedsim.partitions.split import Labels, Partition, Share
 
 
@@ -20,8 +21,7 @@ def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Gen
         raise ConfigError(f"{clients} clients cannot hold {domains} domains; use clients={domains} or more")
     shares = []
     for domain, members in enumerate(apportion(clients, np.ones(domains)).tolist()):
-        own = np.flatnonzero(owner == domain)
-        parts = own[own < trains], own[own >= trains]
+        parts = train_and_test(np.flatnonzero(owner == domain), trains, rng)[:2]
         for part in parts:
             require_samples(len(part), members)
         pieces = (np.array_split(rng.permutation(part), members) for part in parts)

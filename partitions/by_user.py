@@ -36,10 +36,10 @@ def by_user(labels: Labels, clients: int, params: ByUserParams, rng: np.random.G
         client_of[users] = client
     order = np.argsort(client_of[owner], kind="stable")
     owned = np.split(order, np.searchsorted(client_of[owner][order], np.arange(clients)))[1:]
-    return [_train_and_test(own, len(labels.train), rng) for own in owned]
+    return [train_and_test(own, len(labels.train), rng) for own in owned]
 
 
-def _train_and_test(own: Indices, trains: int, rng: np.random.Generator) -> Share:
+def train_and_test(own: Indices, trains: int, rng: np.random.Generator) -> Share:
     """The dataset's own parts if the client has samples in both, else a random fifth for the tests."""
     if (own < trains).any() and (own >= trains).any():
         return Share(own[own < trains], own[own >= trains])

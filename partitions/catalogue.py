@@ -1,8 +1,8 @@
-"""The known datasets: their classes, their normalization, and their names in torchvision."""
+"""The known datasets: their classes, their normalization, and where they come from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 LabelSpaces = Literal["apart", "together"]
 
@@ -18,6 +18,14 @@ class Torchvision:
 
 
 @dataclass(frozen=True)
+class Hub:
+    """A dataset of the Hugging Face hub, and how it is read: parameters of `fedsim.config.DataParams`."""
+
+    name: str
+    params: Mapping[str, str | int | tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Single:
     """One dataset. Mean and std normalize images per channel, for pixels scaled to 0..1; empty: measured on x_train."""
 
@@ -27,12 +35,16 @@ class Single:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     vision: Torchvision | None = None
-    reader: str = ""  # "module:function" from this to `readers.Raw`, for a dataset that torchvision does not have
+    reader: str = ""  # "module:function" from this to `raw.Raw`, for a dataset that needs no files
     objective: str = "classification"  # what models are trained for: the name of an objective
     numbers: bool = False  # whole numbers that are no pixels are counts, not token ids: models see them as float32
     source: str = ""  # where its authors publish it
-    files: str = ""  # "module:function" from this and the data root to `readers.Raw`: reads the published files
-    folder: str = ""  # of the published files, below the data root
+    files: str = ""  # "module:function" that reads the published files: see `fedsim.partitions.official`
+    folders: tuple[str, ...] = ()  # what these may be called below the data root
+    fetch: str = ""  # "module:function" from the data root to the published files, which it downloads
+    hub: Hub | None = None
+    alphabet: str = ""  # the characters that texts are made of; their places are the classes of the next one
+    size: int = 0  # images are scaled to so many pixels a side; 0: they have one size
 
 
 @dataclass(frozen=True)
@@ -114,41 +126,128 @@ MIX4 = Composite(
 )
 
 
-def _published(name: str, about: str, classes: int, source: str, **more: Any) -> Single:
-    return Single(name, about, classes, source=source, **more)
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TEXT, _SENSORS, _IMAGES = (f"fedsim.partitions.official.{name}" for name in ("text", "sensors", "images"))
 
-
-_NEWS = "fedsim.partitions.official:news"
-AG_NEWS = _published(
-    "ag-news", "127,600 news texts in 4 classes", 4, "Zhang et al. 2015, ag_news_csv", files=_NEWS, folder="ag_news_csv"
+AG_NEWS = Single(
+    "ag-news",
+    "127,600 news texts in 4 classes",
+    4,
+    source="Zhang et al. 2015: ag_news_csv.tar.gz",
+    files=f"{_TEXT}:news",
+    folders=("ag_news_csv",),
+    hub=Hub("fancyzhx/ag_news"),
 )
-SOGOU_NEWS = _published(
+SOGOU_NEWS = Single(
     "sogou-news",
     "510,000 Chinese news texts as pinyin in 5 classes",
     5,
-    "Zhang et al. 2015, sogou_news_csv",
-    files=_NEWS,
-    folder="sogou_news_csv",
+    source="Zhang et al. 2015: sogou_news_csv.tar.gz",
+    files=f"{_TEXT}:news",
+    folders=("sogou_news_csv",),
+    hub=Hub("community-datasets/sogou_news"),
 )
-SOGOUC = _published("sogouc", "Sogou Lab news as pinyin in 10 classes", 10, "Sogou Labs, SogouC")
-SHAKESPEARE = _published("shakespeare", "next character by speaking role, 80 characters", 80, "LEAF, leaf.cmu.edu")
-AMAZON_REVIEWS = _published(
-    "amazon-reviews", "sentiment of reviews of 4 domains, 5,000 counts", 2, "Blitzer et al. 2007", numbers=True
+SOGOUC = Single(
+    "sogouc", "Sogou Lab news as pinyin in 10 classes", 10, source="Sogou Labs: SogouC, converted to pinyin"
 )
-UCI_HAR = _published(
+SHAKESPEARE = Single(
+    "shakespeare",
+    "the next character after 80, by speaking role; 80 characters",
+    80,
+    source="LEAF: github.com/TalwalkarLab/leaf, data/shakespeare/data with its folders train and test",
+    files=f"{_TEXT}:shakespeare",
+    folders=("shakespeare", "leaf/data/shakespeare/data"),
+    hub=Hub("flwrlabs/shakespeare", {"label": "y", "user": "character_id", "features": ("x",), "length": 80}),
+    alphabet=f"\n !\"&'(),-.0123456789:;>?{_LETTERS}[]{_LETTERS.lower()}" + "}",
+)
+AMAZON_REVIEWS = Single(
+    "amazon-reviews",
+    "sentiment of reviews of books, DVDs, electronics and kitchen: counts of 5,000 words and pairs",
+    2,
+    numbers=True,
+    source="Blitzer et al. 2007: processed_acl.tar.gz of the Multi-Domain Sentiment Dataset",
+    files=f"{_TEXT}:amazon_reviews",
+    folders=("processed_acl",),
+)
+UCI_HAR = Single(
     "uci-har",
     "10,299 windows of motion sensors, 128x9, 6 activities, 30 subjects",
     6,
-    "UCI, Human Activity Recognition Using Smartphones",
-    files="fedsim.partitions.official:uci_har",
-    folder="UCI HAR Dataset",
+    source="UCI: Human Activity Recognition Using Smartphones",
+    files=f"{_SENSORS}:uci_har",
+    folders=("UCI HAR Dataset",),
 )
-FEMNIST = _published("femnist", "digits and letters in 62 classes by writer, 28x28", 62, "LEAF, leaf.cmu.edu")
-TINY_IMAGENET = _published("tiny-imagenet", "110,000 photos in 200 classes, 64x64x3", 200, "Stanford CS231n")
-OMNIGLOT = _published("omniglot", "32,460 characters in 1,623 classes by drawer", 1623, "Lake et al. 2015")
-MNIST_M = _published("mnist-m", "MNIST on photos, 32x32x3", 10, "Ganin et al. 2016")
-SYN = _published("syn", "synthetic digits, 32x32x3", 10, "Ganin et al. 2015")
-PACS = _published("pacs", "7 classes in 4 domains: photo, art, cartoon, sketch", 7, "Li et al. 2017")
-DIGIT5 = Composite(
-    "digit5", "digits of five domains that share their labels", ("mnist", "mnist-m", "usps", "svhn", "syn"), "together"
+PAMAP2 = Single(
+    "pamap2",
+    "windows of motion sensors, 256x27, 12 activities, 9 subjects",
+    12,
+    source="UCI: PAMAP2 Physical Activity Monitoring",
+    files=f"{_SENSORS}:pamap2",
+    folders=("PAMAP2_Dataset",),
+)
+FEMNIST = Single(
+    "femnist",
+    "digits and letters in 62 classes by writer, 28x28",
+    62,
+    source="LEAF: github.com/TalwalkarLab/leaf, data/femnist/data with its folders train and test",
+    files="fedsim.partitions.official.leaf:femnist",
+    folders=("femnist", "leaf/data/femnist/data"),
+    hub=Hub("flwrlabs/femnist", {"label": "character", "user": "writer_id", "features": ("image",)}),
+)
+TINY_IMAGENET = Single(
+    "tiny-imagenet",
+    "110,000 photos in 200 classes, 64x64x3",
+    200,
+    source="Stanford CS231n: tiny-imagenet-200.zip",
+    files=f"{_IMAGES}:tiny_imagenet",
+    folders=("tiny-imagenet-200",),
+    hub=Hub("zh-plus/tiny-imagenet"),
+)
+OMNIGLOT = Single(
+    "omniglot",
+    "32,460 characters in 1,623 classes by drawer, 28x28",
+    1623,
+    source="Lake et al. 2015: github.com/brendenlake/omniglot, python/images_background and images_evaluation",
+    files=f"{_IMAGES}:omniglot",
+    folders=("omniglot/python", "torchvision/omniglot-py", "omniglot-py"),
+    fetch=f"{_IMAGES}:fetch_omniglot",
+    size=28,
+)
+MNIST_M = Single(
+    "mnist-m",
+    "digits of MNIST on photos, 32x32x3",
+    10,
+    source="Ganin et al. 2016: mnist_m.tar.gz",
+    files=f"{_IMAGES}:mnist_m",
+    folders=("mnist_m",),
+)
+SYN = Single(
+    "syn",
+    "synthetic digits, 32x32x3",
+    10,
+    source="Ganin et al. 2015: SynthDigits with synth_train_32x32.mat and synth_test_32x32.mat",
+    files=f"{_IMAGES}:syn",
+    folders=("synth_train_32x32.mat", "SynthDigits/synth_train_32x32.mat"),
+)
+PACS = Single(
+    "pacs",
+    "9,991 pictures in 7 classes and 4 domains: art, cartoon, photo, sketch; scaled to 64x64x3",
+    7,
+    source="Li et al. 2017: PACS with DOMAIN/CLASS/*.jpg",
+    files=f"{_IMAGES}:domains",
+    folders=("PACS", "pacs_data"),
+    hub=Hub("flwrlabs/pacs", {"user": "domain", "features": ("image",)}),
+    size=64,
+)
+DOMAINNET = Single(
+    "domainnet",
+    "586,575 pictures in 345 classes and 6 domains, scaled to 64x64x3",
+    345,
+    source="Peng et al. 2019: DomainNet (ai.bu.edu/M3SDA) with DOMAIN/CLASS/*.jpg, DOMAIN_train.txt and DOMAIN_test.txt",
+    files=f"{_IMAGES}:domains",
+    folders=("domainnet", "DomainNet"),
+    size=64,
+)
+DIGIT_5 = Composite(
+    "digit-5", "digits of five domains that share their labels", ("mnist", "mnist-m", "usps", "svhn", "syn"), "together"
 )

@@ -10,7 +10,7 @@ from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.files import write_npy
-from fedsim.partitions import cache, datasets, superclusters, transforms
+from fedsim.partitions import cache, datasets, sources, superclusters, transforms
 from fedsim.partitions.by_user import OWN, all_samples
 from fedsim.partitions.public import PublicData, public_data, without
 from fedsim.partitions.split import Array, Indices, Labels, Share
@@ -43,7 +43,7 @@ class ClientData:
 
 
 def load_dataset(config: RunConfig) -> datasets.Dataset:
-    return datasets.load(config.dataset, config.data_root)
+    return datasets.load(config.dataset, config.data_root, config.params("data"))
 
 
 def client_data(config: RunConfig, client: int) -> ClientData:
@@ -58,6 +58,8 @@ class ClientDataSource:
         if config.partition == OWN.name:
             _require_own_data(config)
         self._config, self._dataset = config, load_dataset(config)
+        if config.partition == OWN.name and config.clients > 1:
+            _require_common_numbers(self._dataset)
         # a client's own data is not split, and the cache need not store the shares of all other clients
         self._split = None if config.partition == OWN.name else _OpenSplit(_split(config))
         self._public = _public(config, self._dataset)
@@ -87,11 +89,25 @@ class ClientDataSource:
 
 def _require_own_data(config: RunConfig) -> None:
     """Raises ConfigError if several clients would each hold all of a common dataset."""
-    if config.clients > 1 and not datasets.user_data(config.dataset, datasets.data_root(config.data_root)):
+    if config.clients > 1 and not sources.user_data(config.dataset, datasets.data_root(config.data_root)):
         raise ConfigError(
             f"partition={OWN.name} is for data that each client brings, but dataset={config.dataset} is common to all: "
             "give its node `data`, or choose another partition"
         )
+
+
+def _require_common_numbers(dataset: datasets.Dataset) -> None:
+    """Raises ConfigError if clients would number their labels or tokens each in its own way."""
+    ways = {
+        "labels": "list all labels with data.classes",
+        "tokens": "give all nodes one vocabulary with data.tokens=FILE",
+    }
+    for part in dataset.parts:
+        for what in part.numbered:
+            raise ConfigError(
+                f"partition={OWN.name}: {dataset.name} numbers its {what} by what it holds itself, so they would mean "
+                f"something else on other nodes: {ways[what]}"
+            )
 
 
 def _validation_split(share: Share, config: RunConfig, client: int) -> tuple[Indices, Indices]:

@@ -1,8 +1,9 @@
 """A dataset by name: found, prepared once into memory-mapped arrays, and read by every process after that.
 
-`ROOT/NAME.npz` comes first, then a folder of images `ROOT/NAME/`: a user's data wins over any download. Then
-scikit-learn (digits) or torchvision. An absolute path names a file or folder itself, which is how a node brings its own
-data without code. `A+B` names several datasets side by side that share their labels.
+`ROOT/NAME.npz` comes first, then a table `ROOT/NAME.csv` or `.parquet` and a folder `ROOT/NAME/` of images or tables: a
+user's data wins over any download. Then the files that the authors publish, then torchvision or the Hugging Face hub. An
+absolute path names a file or folder itself, which is how a node brings its own data without code. `hf:OWNER/NAME` is a
+dataset of the hub. `A+B` names several datasets side by side that share their labels.
 """
 
 import json
@@ -10,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache as memoize
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim import registry
+from fedsim.config import DataParams
 from fedsim.errors import ConfigError, unknown
-from fedsim.files import write_json, write_npy
-from fedsim.partitions import cache, image_folder, readers, transforms
+from fedsim.files import write_json, write_npy, write_text
+from fedsim.partitions import cache, hub, sources, transforms
 from fedsim.partitions.catalogue import Composite, Single
+from fedsim.partitions.large_arrays import Scratch, rows_of
+from fedsim.partitions.raw import Raw, moments
 from fedsim.partitions.split import Array, Indices, Labels
 
-FORMAT = 3  # raise when the prepared arrays change
-BLOCK = 4096  # samples per step of the progress bar
+FORMAT = 4  # raise when the prepared arrays change
+TOKENS = "tokens.txt"  # the vocabulary of texts, beside the prepared arrays
+USUAL = DataParams()
 Progress = Callable[[int, int], None]  # done, of how many samples
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """One dataset as memory-mapped arrays in the layout of `readers.Raw`."""
+    """One dataset as memory-mapped arrays in the layout of `raw.Raw`."""
 
     x_train: Array
     y_train: Array
@@ -45,6 +49,8 @@ class Prepared:
     fingerprint: str
     vocabulary: int = 0  # how many different token ids the samples can hold; 0: they are no tokens
     numbers: bool = False  # whole numbers are counts, which models see as float32
+    numbered: tuple[str, ...] = ()  # what got its numbers from this data alone: "labels", "tokens"
+    tokens: Path | None = None  # the vocabulary of texts: a token in every line
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,11 +77,13 @@ class Prepared:
         return out
 
     def normalize(self, x: Array) -> None:
-        """Images as stored -> mean 0 and deviation 1 per channel, in place; other samples stay as they are."""
-        if not self.is_images:
+        """Samples as stored -> mean 0 and deviation 1 per channel, in place; those without a mean stay as they are."""
+        if not self.mean:
             return
-        scale = 255 if self.x_train.dtype == np.uint8 else 1
-        mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
+        scale = 255 if self.is_images and self.x_train.dtype == np.uint8 else 1
+        mean, std = (np.array(v, np.float32) for v in (self.mean, self.std))
+        if self.is_images:
+            mean, std = mean[:, None, None], std[:, None, None]
         x -= mean * scale
         x /= std * scale
 
@@ -149,6 +157,8 @@ def find(name: str, root: str = "") -> Single | Composite:
     """The description of the dataset of this name; raises ConfigError with the known names for another."""
     if Path(name).is_absolute():
         return Single(name, f"the data at {name}")
+    if name.startswith(hub.PREFIX) and "+" not in name:
+        return Single(name, f"{name.removeprefix(hub.PREFIX)} of the Hugging Face hub")
     if name in registry.providers("dataset"):
         spec: Single | Composite = registry.find("dataset", name)
         return spec
@@ -157,29 +167,21 @@ def find(name: str, root: str = "") -> Single | Composite:
         for part in parts:
             find(part, root)
         return Composite(name, f"{', '.join(parts)} side by side, sharing their labels", parts, "together")
-    if Path(name).name == name and (own := user_data(name, data_root(root))):
+    if Path(name).name == name and (own := sources.user_data(name, data_root(root))):
         return Single(name, f"the data at {own}")
     return unknown("dataset", name, [f"a file {data_root(root) / name}.npz", *registry.names("dataset")])
 
 
-def user_data(name: str, root: Path) -> Path | None:
-    """The user's npz file or image folder, or None; raises ConfigError for an absolute path that is neither."""
-    if Path(name).is_absolute():
-        if not Path(name).is_file() and not image_folder.is_image_folder(Path(name)):
-            raise ConfigError(
-                f"{name} is {'no image folder' if Path(name).is_dir() else 'not there'}; expected an npz file with "
-                "x_train, y_train, x_test, y_test, or a folder with train/CLASS/*.png"
-            )
-        return Path(name)
-    file, folder = root / f"{name}.npz", root / name
-    return file if file.is_file() else folder if image_folder.is_image_folder(folder) else None
-
-
-def load(name: str, root: str = "", progress: Progress | None = None) -> Dataset:
-    """A dataset by name, prepared if this is the first time it is used."""
+def load(
+    name: str,
+    root: str = "",
+    params: DataParams = USUAL,
+    progress: Progress | None = None,
+) -> Dataset:
+    """A dataset by name, prepared if this is the first time it is used with these parameters."""
     spec = find(name, root)
     names = (name,) if isinstance(spec, Single) else spec.parts
-    folders = tuple(_prepared(part, data_root(root), progress) for part in names)
+    folders = tuple(_prepared(part, data_root(root), params, progress) for part in names)
     apart = isinstance(spec, Composite) and spec.labels == "apart"
     return _joined(name, folders, tuple(map(cache.built, folders)), names, apart)
 
@@ -233,58 +235,46 @@ def _has_class_labels(targets: Array) -> bool:
     return targets.ndim == 1 and targets.dtype.kind == "i"
 
 
-def _prepared(name: str, root: Path, progress: Progress | None) -> Path:
+def _prepared(name: str, root: Path, params: DataParams, progress: Progress | None) -> Path:
     """The folder of a single dataset's prepared arrays."""
     spec = find(name, str(root))
     if isinstance(spec, Composite):
         raise ConfigError(f"dataset {name!r} is itself made of {', '.join(spec.parts)}: name these instead")
-    own = user_data(name, root)
-    origin: list[object]
-    read: Callable[[], readers.Raw]
-    if own is not None and own.is_file():
-        stat = own.stat()
-        origin = ["npz", str(own.resolve()), stat.st_size, stat.st_mtime_ns]
-        read = partial(readers.from_npz, own, spec)
-    elif own is not None:
-        origin = ["images", str(own.resolve()), image_folder.file_stamps(own)]
-        read = partial(image_folder.from_folder, own, spec)
-    elif spec.reader:
-        origin, read = [spec.reader], partial(registry.load(spec.reader), spec)
-    elif spec.files:
-        origin, read = [spec.files, str(root.resolve())], partial(registry.load(spec.files), spec, root)
-    elif spec.source:
-        raise ConfigError(
-            f"dataset {name!r} is not here: expected {root / name}.npz with x_train, y_train, x_test, y_test, made from "
-            f"{spec.source}"
-        )
-    else:
-        origin = ["torchvision", str(root.resolve())]
-        read = partial(readers.from_torchvision, spec, root / f"{name}.npz")
-    key = cache.key(FORMAT, spec.name, spec.classes, spec.mean, spec.std, spec.objective, *origin)
-    folder = cache.root() / "datasets" / f"{Path(name).stem}-{key}"
-    return cache.build_once(folder, lambda empty: _write(read(), empty, progress))
+    source = sources.find(name, spec, root, params)
+    key = cache.key(FORMAT, spec.name, spec.classes, spec.mean, spec.std, spec.objective, *source.origin)
+
+    def build(folder: Path) -> None:
+        with Scratch(folder) as scratch:
+            _write(source.read(scratch), folder, progress)
+
+    return cache.build_once(cache.root() / "datasets" / f"{Path(name).stem}-{key}", build)
 
 
-def _write(raw: readers.Raw, folder: Path, progress: Progress | None) -> None:
+def _write(raw: Raw, folder: Path, progress: Progress | None) -> None:
     """Arrays and a small manifest. The fingerprint covers every byte: same data, same splits, on every machine."""
-    digest, total = list[str](), len(raw.x_train) + len(raw.x_test)
+    digest, total, dtype = list[str](), len(raw.x_train) + len(raw.x_test), raw.dtype or raw.x_train.dtype
 
     def blocks(x: Array, before: int) -> Iterator[Array]:
-        for start in range(0, len(x), BLOCK):
-            block = x[start : start + BLOCK]
+        step = rows_of(x, dtype)
+        for start in range(0, len(x), step):
+            block = np.ascontiguousarray(x[start : start + step], dtype)
             yield block
             digest.append(cache.digest(block))
             if progress:
                 progress(before + start + len(block), total)
 
     for part, x, before in (("train", raw.x_train, 0), ("test", raw.x_test, len(raw.x_train))):
-        write_npy(folder / f"x_{part}.npy", blocks(x, before), x.dtype, x.shape)
+        write_npy(folder / f"x_{part}.npy", blocks(x, before), dtype, x.shape)
     others = {"y_train": raw.y_train, "y_test": raw.y_test, "users": raw.users}
     for name, values in others.items():
         if values is not None:
             write_npy(folder / f"{name}.npy", [values], values.dtype, values.shape)
             digest.append(cache.digest(values))
-    mean, std = (raw.spec.mean, raw.spec.std) if raw.spec.mean else _moments(raw.x_train)
+    mean, std = raw.spec.mean, raw.spec.std
+    if not mean and raw.x_train.ndim == 4:
+        mean, std = moments(np.load(folder / "x_train.npy", mmap_mode="r"))
+    if raw.tokens:
+        write_text(folder / TOKENS, "".join(f"{token}\n" for token in raw.tokens))
     about = {
         "classes": _classes(raw),
         "objective": raw.spec.objective,
@@ -293,30 +283,15 @@ def _write(raw: readers.Raw, folder: Path, progress: Progress | None) -> None:
         "fingerprint": cache.key(*digest),
         "vocabulary": raw.vocabulary,
         "numbers": raw.spec.numbers,
+        "numbered": raw.numbered,
     }
     write_json(folder / "about.json", about, durable=False)
 
 
-def _classes(raw: readers.Raw) -> int:
+def _classes(raw: Raw) -> int:
     if raw.y_train.dtype.kind == "f":
         return 0
     return raw.spec.classes or int(max(raw.y_train.max(), raw.y_test.max())) + 1
-
-
-def _moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel of images, on the scale of `Prepared.normalize`; 1 for a constant channel."""
-    if x.ndim != 4:
-        return (), ()
-    scale, pixels = (255 if x.dtype == np.uint8 else 1), x.shape[0] * x.shape[2] * x.shape[3]
-
-    def total(center: NDArray[np.float64], power: int) -> NDArray[np.float64]:
-        """Per channel, over blocks: a float64 copy of all images might not fit in memory."""
-        blocks = (x[start : start + BLOCK] / scale - center[:, None, None] for start in range(0, len(x), BLOCK))
-        return np.asarray(sum((block**power).sum(axis=(0, 2, 3), dtype=np.float64) for block in blocks))
-
-    mean = total(np.zeros(x.shape[1]), 1) / pixels
-    squares = total(mean, 2)
-    return tuple(mean.tolist()), tuple(np.where(squares > 0, np.sqrt(squares / pixels), 1).tolist())
 
 
 def _open(folder: Path) -> Prepared:
@@ -331,4 +306,6 @@ def _open(folder: Path) -> Prepared:
         fingerprint=about["fingerprint"],
         vocabulary=about["vocabulary"],
         numbers=about["numbers"],
+        numbered=tuple(about["numbered"]),
+        tokens=folder / TOKENS if (folder / TOKENS).exists() else None,
     )

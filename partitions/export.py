@@ -17,12 +17,12 @@ README = """\
 {clients} silos of {dataset}, partition {partition} {params}, seed {seed}.
 
 client-NNNN.npz is all that client NNNN may see: x_train, y_train, x_test, y_test, the dataset's objective and number of
-classes, and the mean and std of its images. silos.json lists sizes and label counts. Copy each file to its machine and
+classes, and the mean and std of its samples. silos.json lists sizes and label counts. Copy each file to its machine and
 start the node there with
 
   --node-config 'partition-id=3 data="/path/to/client-0003.npz"'
 
-then run with clients={clients} partition=own seed={seed}; dataset={dataset} is only a name in such a run.
+then run with clients={clients} partition=own{unseen} seed={seed}; dataset={dataset} is only a name in such a run.
 """
 
 
@@ -55,8 +55,10 @@ def export(config: RunConfig, out: Path, progress: Progress) -> None:
         "classes": dataset.classes,
         "objective": dataset.objective,
     }
-    write_json(out / "silos.json", {**told, "silos": silos})
-    write_text(out / "README.txt", README.format(**{**told, "params": json.dumps(told["params"])}))
+    unseen = {"unseen": list(config.unseen)} if config.unseen else {}
+    write_json(out / "silos.json", {**told, **unseen, "silos": silos})
+    kept_out = f" partition.unseen={config.sections['partition']['unseen']}" if unseen else ""
+    write_text(out / "README.txt", README.format(**{**told, "params": json.dumps(told["params"]), "unseen": kept_out}))
 
 
 def _label_counts(dataset: Dataset, share: Share) -> dict[str, list[int]]:
@@ -67,7 +69,7 @@ def _label_counts(dataset: Dataset, share: Share) -> dict[str, list[int]]:
 
 
 def _samples(dataset: Dataset, share: Share) -> dict[str, Array]:
-    """Samples as the dataset stores them, images with its mean and deviation: those measured on one silo would differ.
+    """Samples as the dataset stores them, with its mean and deviation: those measured on one silo would differ.
 
     A client of several datasets with a normalization each gets its images normalized already.
     """
@@ -82,9 +84,10 @@ def _samples(dataset: Dataset, share: Share) -> dict[str, Array]:
         return _channels_last(x) if parts[0].is_images else x
 
     arrays = {"x_train": stored(share.train), "x_test": stored(share.test)}
-    if parts[0].is_images:
+    if parts[0].mean:
         mean, std = (parts[0].mean, parts[0].std) if raw else ((0.0,), (1.0,))
-        arrays["mean"], arrays["std"] = (np.broadcast_to(v, dataset.shape[0]) for v in (mean, std))
+        channels = dataset.shape[0 if parts[0].is_images else -1]
+        arrays["mean"], arrays["std"] = (np.broadcast_to(v, channels) for v in (mean, std))
     return arrays
 
 

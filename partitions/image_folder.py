@@ -2,31 +2,32 @@
 
 The sorted class names give the labels. Silos whose classes differ share a `classes.txt`, one name per line in the order
 of the labels, so that a label means the same everywhere. Without `test` a fifth of every class is held out, always the
-same one. All images must have one size. Grey images keep one channel unless others have color; transparency is dropped.
+same one. All images must have one size, unless `data.size` scales them. Grey images keep one channel unless others have
+color; transparency is dropped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from fedsim.config import DataParams
 from fedsim.errors import ConfigError
-from fedsim.partitions.by_user import TEST_FRACTION
+from fedsim.partitions import images
 from fedsim.partitions.catalogue import Single
-from fedsim.partitions.readers import PARTS, Raw, validated
-from fedsim.partitions.split import Array
-from fedsim.rng import stream
+from fedsim.partitions.large_arrays import Scratch
+from fedsim.partitions.raw import PARTS, Raw, held_out, validated
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NAMES = "classes.txt"
-GREY, OVER_8_BITS = ("1", "L", "LA"), ("I", "F")  # modes of Pillow
 Files = dict[str, list[Path]]  # class -> its images
 
 
 def is_image_folder(path: Path) -> bool:
-    return (path / "train").is_dir()
+    """Whether it has class folders; a folder of other files, such as LEAF's, is none."""
+    return (path / "train").is_dir() and not any((path / "train").glob("*.json"))
 
 
 def file_stamps(folder: Path) -> list[tuple[str, int, int]]:
@@ -35,14 +36,15 @@ def file_stamps(folder: Path) -> list[tuple[str, int, int]]:
     return [(str(f.relative_to(folder)), f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(files)]
 
 
-def from_folder(folder: Path, spec: Single) -> Raw:
+def from_folder(folder: Path, spec: Single, params: DataParams, scratch: Scratch) -> Raw:
     """The images and labels of `folder`; raises ConfigError with the file or folder that cannot be used."""
     parts = {part: _files_by_class(folder / part) for part in PARTS if (folder / part).is_dir()}
     labels = _labels(folder, {name for files in parts.values() for name in files})
     if "test" not in parts:
         parts["train"], parts["test"] = _held_out(parts["train"])
     wanted = [(labels[c], file) for part in PARTS for c, files in parts[part].items() for file in files]
-    x, y = _pixels([file for _, file in wanted]), np.array([label for label, _ in wanted], np.int64)
+    x = images.stacked([file for _, file in wanted], params.size, scratch)
+    y = np.array([label for label, _ in wanted], np.int64)
     n = sum(map(len, parts["train"].values()))
     arrays = {"x_train": x[:n], "y_train": y[:n], "x_test": x[n:], "y_test": y[n:]}
     return validated(arrays, replace(spec, classes=spec.classes or len(labels)), str(folder))
@@ -81,45 +83,7 @@ def _held_out(files: Files) -> tuple[Files, Files]:
     """Training and test images: the same fifth of every class on every machine; a single image stays in training."""
     train, test = {}, {}
     for name, own in files.items():
-        count = min(len(own) - 1, max(1, round(TEST_FRACTION * len(own))))
-        held = set(stream(0, "held out", name).permutation(len(own))[:count].tolist())
-        train[name] = [file for i, file in enumerate(own) if i not in held]
-        test[name] = [file for i, file in enumerate(own) if i in held]
+        held = held_out(np.full(len(own), name))
+        train[name] = [file for file, is_test in zip(own, held, strict=True) if not is_test]
+        test[name] = [file for file, is_test in zip(own, held, strict=True) if is_test]
     return train, test
-
-
-def _pixels(files: Sequence[Path]) -> Array:
-    """N x H x W, or N x H x W x 3; all headers are checked before any image is decoded."""
-    from PIL import Image  # needed only to prepare a folder
-
-    sizes, modes = [], []
-    for file in files:
-        try:
-            with Image.open(file) as image:
-                sizes.append(image.size)
-                modes.append(image.mode)
-        except Exception as error:
-            raise _unreadable(file, error) from error
-    for file, size, mode in zip(files, sizes, modes, strict=True):
-        if size != sizes[0]:
-            raise ConfigError(
-                f"{file} is {size[0]}x{size[1]} but {files[0]} is {sizes[0][0]}x{sizes[0][1]} (width x height): "
-                "bring all images to one size first"
-            )
-        if mode.split(";")[0] in OVER_8_BITS:
-            raise ConfigError(f"{file} has more than 8 bits a channel: convert it, or bring the data as an npz file")
-    mode = "L" if all(mode in GREY for mode in modes) else "RGB"
-    width, height = sizes[0]
-    out = np.empty((len(files), height, width, *((3,) if mode == "RGB" else ())), np.uint8)
-    for place, file in zip(out, files, strict=True):
-        try:
-            with Image.open(file) as image:
-                place[...] = image.convert(mode)
-        except Exception as error:
-            raise _unreadable(file, error) from error
-    return out
-
-
-def _unreadable(file: Path, error: Exception) -> ConfigError:
-    """One error for the many exceptions of Pillow's decoders: it names the file."""
-    return ConfigError(f"{file} cannot be read as an image: {str(error).splitlines()[0] if str(error) else error!r}")

@@ -57,7 +57,7 @@ def public_data(config: RunConfig) -> PublicData | None:
     if config.partition == OWN.name and not config.params("public").dataset:
         raise ConfigError(f"public={config.public}: with partition={OWN.name} name its dataset, public.dataset=NAME")
     try:
-        dataset = datasets.load(name, config.data_root)
+        dataset = datasets.load(name, config.data_root, config.params("data"))
     except ConfigError as error:
         raise ConfigError(f"public data: {error}") from error
     count = len(dataset.labels.train)

@@ -44,6 +44,7 @@ def summarize(config: RunConfig, distances: Iterable[str] = tuple(DISTANCES)) ->
         entropy=measures.label_entropy(counts),
         distances={key: found[key] for key in DISTANCES if key in found},
         order=measures.order_by_cluster(found["eq2"]),
+        unseen=config.unseen,
     )
 
 

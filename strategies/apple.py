@@ -60,6 +60,8 @@ class State:
 class Apple(SentModels[Params, State]):
     """Hands every client the cores of the others."""
 
+    no_newcomers = "a client learns the weights of the others' cores over many rounds"
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         count = len(fleet)
         following = (np.arange(count)[:, None] + 1 + np.arange(self._limit)) % count

@@ -58,6 +58,8 @@ class State(ClusterState):
 class Cfl(Clustered[Params, State]):
     """Splits clusters whose clients would move on in different directions."""
 
+    no_newcomers = "the updates of a client tell its cluster"
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         count, none = len(fleet), np.zeros_like(model.parameters)
         table = client_table(self.config, none, count)

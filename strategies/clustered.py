@@ -42,7 +42,7 @@ class Clustered(ServerStrategy[P, C]):
     """A subclass says which clients are in a cluster."""
 
     averages = optimizes = True
-    no_finetune = ""
+    no_finetune = no_newcomers = ""
 
     @cached_property
     def fedavg(self) -> FedAvg:

@@ -50,6 +50,8 @@ class State:
 class FedDistill(ServerStrategy[Params, State]):
     """Keeps every client's last mean predictions, and sends each client the mean of the others'."""
 
+    no_newcomers = ""
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         classes = fleet.classes
         table = client_table(self.config, np.zeros(classes * classes, np.float32), len(fleet))
@@ -60,7 +62,12 @@ class FedDistill(ServerStrategy[Params, State]):
             return Downlink(shared=False)
         row = self.fleet.row(client)
         others = (state.counts > 0).sum(axis=0) - (state.counts[row] > 0)
-        rest = state.total - state.predictions[row].reshape(state.total.shape)
+        return self._targets(others, state.total - state.predictions[row].reshape(state.total.shape))
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        return self._targets((state.counts > 0).sum(axis=0), state.total)
+
+    def _targets(self, others: Array, rest: Array) -> Downlink:
         targets = np.where(others[:, None] > 0, rest / np.maximum(others, 1)[:, None], 0)  # (3)
         return Downlink(arrays={"targets": targets.astype(np.float32)}, shared=False)
 
@@ -84,4 +91,5 @@ FEDDISTILL = Algorithm(
     client="fedsim.clients.feddistill:FedDistillClient",
     common=None,
     label_counts=True,
+    targets="labels",
 )

@@ -22,6 +22,8 @@ with equal affinity are taken in random order. The validation samples of a clien
 never trained on and never test samples. Personal is the last combination, o_i after (2), before training. It is in the
 client's state: peers' models are downloaded for training alone, so an evaluation moves nothing, and it shows the
 combination of the job before, not one of models that arrived since. `local` is t_i.
+A client that never took part combines M - 1 random ones of these models at the end.
+
 Distances are L2, as in the paper; the authors' code has L1. P counts every r, also negative ones.
 """
 
@@ -63,7 +65,7 @@ class State:
 class FedFomo(SentModels[Params, State]):
     """Keeps the models and the affinities, and offers each client the models that helped it most."""
 
-    with_buffers = True
+    with_buffers, no_newcomers = True, ""
 
     def init(self, model: Weights, fleet: Fleet) -> State:
         count = len(fleet)
@@ -75,6 +77,11 @@ class FedFomo(SentModels[Params, State]):
         row = self.fleet.row(client)
         peers = {f"peer-{n}": self.sent(state.models, n) for n in self._offered(state, client, row)}
         return Downlink(peers, numbers={"row": row}, shared=False)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        chosen = stream(self.config.seed, client, "newcomer").permutation(np.flatnonzero(state.received))
+        peers = {f"peer-{n}": self.sent(state.models, n) for n in chosen[: self.params.models - 1].tolist()}
+        return Downlink(peers, numbers={"row": len(self.fleet)}, shared=False)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         self.store(state.models, arrivals)

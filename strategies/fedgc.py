@@ -59,6 +59,7 @@ class FedGC(SharedPart):
     """(2) and (3): the mean of the bases, and every client's rows, corrected against each other."""
 
     params: Any
+    no_newcomers = "the server keeps the rows of a client's own classes, which it learns with the client"
 
     def private(self) -> Sequence[str]:
         return ["head"]
@@ -116,4 +117,5 @@ FEDGC = Algorithm(
     server=FedGC,
     client="fedsim.clients.fedgc:FedGCClient",
     label_counts=True,
+    targets="labels",
 )

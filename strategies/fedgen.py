@@ -134,4 +134,5 @@ FEDGEN = Algorithm(
     client="fedsim.clients.fedgen:FedGenClient",
     server_needs=("torch",),
     label_counts=True,
+    targets="labels",
 )

@@ -93,4 +93,5 @@ FEDKD = Algorithm(
     client="fedsim.clients.fedkd:FedKdClient",
     networks={"shared": "params.shared"},
     common="shared",
+    targets="labels",
 )

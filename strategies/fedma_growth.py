@@ -14,9 +14,9 @@ Client (5):  w_j = LocalSGD from what it received
 |        | global units of every hidden layer   | `State.widths`          |
 
 Networks keep the width of the run's model: the wider global network exists on the server alone, and each client uses
-its own part of it, which is evaluated as its personal model; there is no global model of the run's shape. Clients
-that were not matched receive the part of the client with most samples. Deviations: plain means instead of posterior
-means; the last layer is averaged by samples, not by class.
+its own part of it, which is evaluated as its personal model; there is no global model of the run's shape. Clients that
+were not matched, or never took part, receive the part of the client with most samples. Deviations: plain means instead
+of posterior means; the last layer is averaged by samples, not by class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,6 +52,8 @@ class State:
 class FedMAGrowth(ServerStrategy[Params, State]):
     """Keeps what each client receives next."""
 
+    no_newcomers = ""
+
     @cached_property
     def layers(self) -> list[Layer]:
         return layers_of(self.fleet.layout)
@@ -64,6 +66,10 @@ class FedMAGrowth(ServerStrategy[Params, State]):
         model = Weights(state.models[self.fleet.row(client)].copy())  # rows change while clients train
         own = state.step == 0 and self.params.start == "own"
         return Downlink({"model": model}, numbers={"own-start": own} if train else {}, shared=False)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        largest = max(self.fleet.clients, key=lambda known: known.train)
+        return self.instruct(state, largest.id, train=True)
 
     def expects(self) -> Mapping[str, Spec]:
         return {"model": Spec.weights(self.fleet.layout, role="model")}

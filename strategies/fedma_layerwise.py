@@ -54,7 +54,7 @@ class State:
 class FedMALayerwise(ServerStrategy[Params, State]):
     """Matches and averages one layer in each round."""
 
-    averages = True
+    averages, no_newcomers = True, ""
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -69,6 +69,9 @@ class FedMALayerwise(ServerStrategy[Params, State]):
         own = state.step == 0 and self.params.start == "own"
         numbers = {"own-start": own, "frozen": self.layers[state.phase].weight.start}
         return Downlink({"model": model}, numbers=numbers if train else {}, shared=state.phase == 0)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        return Downlink({"model": state.model}, numbers={"own-start": False})
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         fresh = [a for a in arrivals if a.step >= state.since]
@@ -119,4 +122,5 @@ FEDMA_LAYERWISE = Algorithm(
     server=FedMALayerwise,
     client="fedsim.clients.fedma:FedMAClient",
     label_counts=True,
+    targets="classes",
 )

@@ -50,6 +50,8 @@ class State:
 class FedMTL(SentModels[Params, State]):
     """Sends each client the mean of the others."""
 
+    no_newcomers = ""
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         models = self.table(model)
         return State(models, column_sums(models))
@@ -61,6 +63,11 @@ class FedMTL(SentModels[Params, State]):
         others = ((state.total - state.models[row]) / (count - 1)).astype(np.float32)  # (2)
         numbers = {"proximal": 2 * self.params.lam * (1 - 1 / count)}
         return Downlink({"others": Weights(others)}, numbers=numbers, shared=False)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        count = len(self.fleet)
+        numbers = {"proximal": 2 * self.params.lam * (1 - 1 / (count + 1))}
+        return Downlink({"others": Weights((state.total / count).astype(np.float32))}, numbers=numbers, shared=False)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         self.store(state.models, arrivals)

@@ -23,9 +23,10 @@ a_i weighs the variance that a head brings (v) against the distance of its clien
 distance of the vectors h. B_i is a product of a matrix with its transpose, so (6) is convex. Weights below 0.001 are
 cut and the rest is scaled to 1, as in the authors' code. Clients that are absent keep their head; a class that no
 arrival holds keeps its G; a class without G has no alignment, which is every class in the first round. The personal
-model is the received phi with the mixed psi_i; there is no global model. BatchNorm statistics of the base belong to
-phi. (6) is exact (`least_on_simplex`) where the authors repair eigenvalues for a solver. With lambda = 0 and `mix` off
-it is FedRep with one epoch for the head. `head-lr` is the authors' 0.1 for every run.
+model is the received phi with the mixed psi_i; there is no global model. Clients that never took part receive the mean
+of all psi_i. BatchNorm statistics of the base belong to phi. (6) is exact (`least_on_simplex`) where the authors repair
+eigenvalues for a solver. With lambda = 0 and `mix` off it is FedRep with one epoch for the head. `head-lr` is the
+authors' 0.1 for every run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ from fedsim.server.fleet import Fleet
 from fedsim.similarity import Matrix
 from fedsim.strategies.shared_part import SharedPart
 from fedsim.strategies.simplex import least_on_simplex
-from fedsim.weights import Weights, mix
+from fedsim.weights import Weights, mix, weighted_mean
 
 LEAST = 1e-3  # weights of (6) below this are cut
 
@@ -81,6 +82,12 @@ class FedPac(SharedPart):
         assert isinstance(state, State)
         head = state.heads[self.fleet.row(client)].copy()  # (6) may change the row before a late client reads it
         arrays = {"prototypes": state.prototypes, "counts": state.counts} if train else {}
+        return Downlink({"shared": state.model, "head": Weights(head)}, arrays, shared=False)
+
+    def newcomer(self, state: GlobalState, client: int) -> Downlink:
+        assert isinstance(state, State)
+        head = weighted_mean(list(state.heads), [1] * len(state.heads))
+        arrays = {"prototypes": state.prototypes, "counts": state.counts}
         return Downlink({"shared": state.model, "head": Weights(head)}, arrays, shared=False)
 
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> State:
@@ -128,4 +135,5 @@ FEDPAC = Algorithm(
     server=FedPac,
     client="fedsim.clients.fedpac:FedPacClient",
     label_counts=True,
+    targets="labels",
 )

@@ -77,4 +77,5 @@ FEDPCL = Algorithm(
     common=None,
     client="fedsim.clients.fedpcl:FedPclClient",
     label_counts=True,
+    targets="labels",
 )

@@ -52,4 +52,5 @@ FEDPROTO = Algorithm(
     client="fedsim.clients.fedproto:FedProtoClient",
     common=None,
     label_counts=True,
+    targets="labels",
 )

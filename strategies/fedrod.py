@@ -37,4 +37,5 @@ FEDROD = Algorithm(
     params=Params,
     server=FedAvg,
     client="fedsim.clients.fedrod:FedRoDClient",
+    targets="classes",
 )

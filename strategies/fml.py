@@ -42,4 +42,5 @@ FML = Algorithm(
     client="fedsim.clients.fml:FmlClient",
     networks={"shared": "params.shared"},
     common="shared",
+    targets="classes",
 )

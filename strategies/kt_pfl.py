@@ -18,9 +18,10 @@ Server (4):  c_n <- c_n - eta_3 * lambda * (D_n / D) * grad_{c_n} mean_x KL(q_n(
 No weights are exchanged, so models may differ: a round moves the predictions of all public samples, samples x C floats,
 down and up. One exchange per round, in the authors' order: a job distills the target it received (3), trains (2), and
 predicts the public data, once; before anything was heard there is no target. An absent client's last predictions count;
-a coefficient of a client that was never heard from is left out of (1) and has the mean gradient in (4). c is recorded
-as the matrix `knowledge`; row n are the weights used by n (the paper's c_mn). Equal coefficients give everyone the same
-target (FedMD). There is no global model. The server needs no torch: softmax and KL have closed gradients.
+a client that never took part receives their mean; a coefficient of a client that was never heard from is left out of
+(1) and has the mean gradient in (4). c is recorded as the matrix `knowledge`; row n are the weights used by n (the
+paper's c_mn). Equal coefficients give everyone the same target (FedMD). There is no global model. The server needs no
+torch: softmax and KL have closed gradients.
 `coef-update=official` is the rule of the authors' code: the gradient of mean (q_n - s_n)^2 + rho mean (c_n - 1/N)^2,
 scaled by a power of 5 so that its mean size is near 0.01, and c_n <- softmax(5 (c_n - gradient)).
 Deviations: KL(teacher || student) as a mean over samples (the code's mean is over the classes as well). All public
@@ -70,6 +71,8 @@ class State:
 class KtPfl(ServerStrategy[Params, State]):
     """Keeps every client's last predictions, mixes them for each client, and learns the coefficients of the mixture."""
 
+    no_newcomers = ""
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         count = len(fleet)
         table = client_table(self.config, np.zeros(self.config.public * fleet.classes, np.float32), count)
@@ -78,7 +81,12 @@ class KtPfl(ServerStrategy[Params, State]):
     def instruct(self, state: State, client: int, train: bool) -> Downlink:
         if not train or not state.heard.any():
             return Downlink(shared=False)
-        shares = known_shares(state.coefficients[[self.fleet.row(client)]], state.heard)[0]
+        return self._targets(state, known_shares(state.coefficients[[self.fleet.row(client)]], state.heard)[0])
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        return self._targets(state, state.heard / state.heard.sum())
+
+    def _targets(self, state: State, shares: Matrix) -> Downlink:
         target = shares.astype(np.float32) @ state.predictions  # (1)
         return Downlink(arrays={"targets": target.reshape(-1, self.fleet.classes)}, shared=False)
 
@@ -142,4 +150,5 @@ KT_PFL = Algorithm(
     client="fedsim.clients.kt_pfl:KtPflClient",
     common=None,
     public=("clients",),
+    targets="labels",
 )

@@ -24,6 +24,8 @@ class Nothing:
 class Local(ServerStrategy[NoParams, Nothing]):
     """Sends jobs without a model."""
 
+    no_newcomers = ""
+
     def init(self, model: Weights, fleet: Fleet) -> Nothing:
         return Nothing()
 

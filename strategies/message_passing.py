@@ -41,6 +41,8 @@ class State:
 class MessagePassing(SentModels[P, State]):
     """Keeps the last model of every client, and mixes a cloud model for each."""
 
+    no_newcomers = "the model that a client sent decides which others are mixed into its own"
+
     @abstractmethod
     def weigh(self, state: State, rows: NDArray[np.int64]) -> Matrix:
         """xi among the clients `rows`; may set `pull` and `sigma`."""

@@ -15,8 +15,9 @@ Server (2):  A_ij = min_{a, b} arccos |u_a . v_b|, over the columns of U_i and U
 All clusters start from the common initial model. Signatures come with the roll call, so that (3) knows every client:
 one that takes part for the first time in a later round is in its cluster from the beginning. A class with fewer than p
 samples gives as many vectors as it has; data without classes are one class. Samples are as the run trains on them
-(`inputs`). Deviations: singular vectors have no sign, so (2) takes inner products without it; the authors' code does
-not, and gives its thresholds in 100 x radians. beta = 180 is FedAvg, beta < 0 training alone.
+(`inputs`). A client that never took part receives the model of the client at the smallest angle. Deviations: singular
+vectors have no sign, so (2) takes inner products without it; the authors' code does not, and gives its thresholds in
+100 x radians. beta = 180 is FedAvg, beta < 0 training alone.
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from fedsim.algorithm import Algorithm, GlobalState
 from fedsim.config import PositiveInt
 from fedsim.errors import FedsimError
+from fedsim.payload import Downlink
 from fedsim.server.fleet import Fleet
 from fedsim.similarity import Matrix
 from fedsim.strategies.clustered import Clustered, ClusterState
@@ -58,6 +60,13 @@ class Pacfl(Clustered[Params, State]):
         for number, rows in enumerate(found):
             members[list(rows)] = number
         return State([GlobalState(model.copy()) for _ in found], members, angles)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        from fedsim.angles import proximity
+
+        told = [self.fleet[client].statistics, *(known.statistics for known in self.fleet.clients)]
+        nearest = int(proximity(stacked([each.get("signature") for each in told]))[0, 1:].argmin())
+        return Downlink({"model": state.models[state.members[nearest]].model}, shared=False)
 
     def matrices(self, state: State) -> Mapping[str, NDArray[Any]]:
         return {"angles": state.angles}

@@ -62,6 +62,8 @@ class State:
 class PFedHN(ServerStrategy[Params, State]):
     """Sends every client the model that the hypernetwork makes of its embedding, and trains both."""
 
+    no_newcomers = "the embedding of a client is learned over many rounds"
+
     @property
     def private(self) -> Sequence[str]:
         """What stays with the clients."""

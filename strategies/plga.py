@@ -43,6 +43,9 @@ class Plga(Lga):
         personal = Weights(state.personal[self.fleet.row(client)], state.model.buffers)
         return Downlink({"model": state.model, "personal": personal})
 
+    def newcomer(self, state: GlobalState, client: int) -> Downlink:
+        return Downlink({"model": state.model})
+
     def update(self, state: GlobalState, arrivals: Sequence[Arrival]) -> State:
         assert isinstance(state, State)
         leaps = [self.leap(state, a) for a in arrivals]

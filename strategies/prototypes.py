@@ -29,6 +29,8 @@ class State:
 class Prototypes(ServerStrategy[P, State]):
     """Keeps what each client sent last."""
 
+    no_newcomers = ""
+
     @abstractmethod
     def shares(self, counts: Array) -> Array:
         """s of (1), clients x classes; 0 where the count is 0."""

@@ -163,4 +163,5 @@ SAGEFLOW = Algorithm(
     public=("server",),
     server_needs=("torch",),
     vectorizes=True,
+    targets="classes",
 )

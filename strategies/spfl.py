@@ -33,7 +33,7 @@ fits the published Table 1; `softmax` (the equations) fits Tables 7 and 8. `laye
 cosines of a stage's weight tensors, without biases. When only some results arrive, rows and columns are restricted to
 them. Probes are compared with probes of the same reset; cosines of clients that were not probed together stay as they
 were, and are 0 at first. A result that arrives after a reset is added to the model after it. Buffers stay with their
-client and are averaged at a reset.
+client and are averaged at a reset. A client that never took part receives the mean of all personal models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,6 +83,8 @@ class State:
 class Spfl(ServerStrategy[Params, State]):
     """Adds to each client's model the updates of all clients, weighted by the similarity of their gradients."""
 
+    no_newcomers = ""
+
     def init(self, model: Weights, fleet: Fleet) -> State:
         count, theta = len(fleet), model.parameters
         similarity = {stage: np.eye(count) for stage in fleet.layout.stages}
@@ -98,6 +100,10 @@ class Spfl(ServerStrategy[Params, State]):
         probe = resets and self.params.probe == "faithful"
         numbers = {"probe": probe, "finetune": state.step >= self.config.rounds}
         return Downlink(weights, numbers=numbers, shared=resets)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        mean = Weights(weighted_mean(list(state.models), [1] * len(state.models)), state.buffers.mean(axis=0))
+        return Downlink({"model": mean}, numbers={"probe": False, "finetune": True})
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         if self._resets(state.step):

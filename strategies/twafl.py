@@ -62,7 +62,7 @@ class State:
 class Twafl(ServerStrategy[Params, State]):
     """Averages the last known parts of all clients, newer ones with larger weights."""
 
-    no_finetune = "its clients receive the whole global model in some rounds only"
+    no_finetune, no_newcomers = "its clients receive the whole global model in some rounds only", ""
 
     def init(self, model: Weights, fleet: Fleet) -> State:
         fleet.layout.part(*self.params.deep_stages)
@@ -76,6 +76,10 @@ class Twafl(ServerStrategy[Params, State]):
         if deep or state.step >= self.config.rounds:  # after the last round it is evaluated
             return Downlink({"model": self.global_model(state)}, numbers=numbers)
         return Downlink({"shallow": Weights(state.theta[self._shallow])}, numbers=numbers, shared=False)
+
+    def newcomer(self, state: State, client: int) -> Downlink:
+        numbers: dict[str, Scalar] = {"deep-stages": ",".join(self.params.deep_stages), "deep": True}
+        return Downlink({"model": self.global_model(state)}, numbers=numbers)
 
     def update(self, state: State, arrivals: Sequence[Arrival]) -> State:
         for arrival in arrivals:

@@ -15,7 +15,7 @@ import pytest
 from fedsim import config as configs
 from fedsim import registry
 from fedsim.cli import COMMANDS
-from fedsim.config import RunConfig, key_of
+from fedsim.config import DataParams, RunConfig, key_of
 from fedsim.deploy import inventory, policy
 from fedsim.strategies import ALGORITHMS
 from fedsim.sweeps import sweep_file
@@ -165,6 +165,16 @@ def test_every_configuration_key_is_documented_with_its_default() -> None:
     defaults = {key_of(f.name): f.default for f in fields(RunConfig) if f.name != "sections"}
     shown = {key: "empty" if value == "" else str(value).lower() for key, value in defaults.items()}
     assert documented == shown
+
+
+def test_every_parameter_of_the_data_is_documented_with_its_default() -> None:
+    found = re.findall(r"^\| `data\.([\w-]+)` \| (\S+) \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
+    defaults = {
+        key_of(f.name): str(f.default or (f.default if f.default == 0 else "empty")) for f in fields(DataParams)
+    }
+    assert {key: default.strip("`") for key, default in found} == {
+        k: v.replace("()", "empty") for k, v in defaults.items()
+    }
 
 
 def test_every_key_of_a_policy_is_documented() -> None:

@@ -73,9 +73,7 @@ def require(aggregator: Aggregator, count: int) -> None:
 def aggregator_of(config: RunConfig) -> Aggregator:
     """The run's aggregator; raises ConfigError if a round cannot have as many clients as it needs."""
     made: Aggregator = config.part("aggregator")(config.params("aggregator"))
-    cohort = max(1, round(config.participation * config.clients))
-    if cohort < made.least:
-        raise ConfigError(
-            f"{made.bound}, but clients={config.clients} with participation={config.participation:g} are {cohort} per round"
-        )
+    if config.cohort < made.least:
+        clients = f"clients={config.clients} with participation={config.participation:g}"
+        raise ConfigError(f"{made.bound}, but {clients} are {config.cohort} per round")
     return made

@@ -46,6 +46,8 @@ class Attack:
         if beyond := [c for c in params.clients if not 0 <= c < config.clients]:
             told = f"clients={config.clients} allows 0 to {config.clients - 1}"
             raise ConfigError(f"attack.clients names client {beyond[0]}, but {told}")
+        if unseen := [c for c in params.clients if c in config.unseen]:
+            raise ConfigError(f"attack.clients names client {unseen[0]}, which partition.unseen keeps out of training")
         if params.clients and params.redraw:
             raise ConfigError("attack.redraw=true draws the malicious clients: leave attack.clients empty")
         self._by_step: dict[int, frozenset[int]] = {}
@@ -66,9 +68,10 @@ class Attack:
         return frozenset(self._params.clients) or self._drawn("attack")
 
     def _drawn(self, *key: int | str) -> frozenset[int]:
-        count = round(self._params.ratio * self._config.clients)
-        chosen = stream(self._config.seed, *key).permutation(self._config.clients)[:count]
-        return frozenset(chosen.tolist())
+        config = self._config
+        count = round(self._params.ratio * (config.clients - len(config.unseen)))
+        order = stream(config.seed, *key).permutation(config.clients).tolist()
+        return frozenset([client for client in order if client not in config.unseen][:count])
 
     def check(self, fleet: "Fleet", expects: Mapping[str, Spec]) -> None:
         """Raises ConfigError if the run's data or what its clients send leaves nothing to attack."""

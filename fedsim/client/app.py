@@ -13,6 +13,7 @@ from fedsim.client.jobs import (
     ClientJob,
     Stopwatch,
     behaviour_of,
+    check_targets,
     data_of,
     poisons_data,
     sleep_delay,
@@ -47,6 +48,7 @@ def roll_call(message: Message, context: Context) -> Message:
     try:
         config = _config(context)
         data = data_of(config, client)
+        check_targets(config, data)
     except (FedsimError, OSError) as error:
         raise ConfigError(f"client {client}: {error}") from error
     tells = data.classes and _tells_label_counts(context)

@@ -20,7 +20,7 @@ from fedsim.attacks import SUCCESS, Attack, attack_of
 from fedsim.client.groups import Result, averaged
 from fedsim.client.state_store import StateStore
 from fedsim.config import FineTuning, RunConfig, lr_at
-from fedsim.errors import FedsimError
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.filters import Filter, filters_of
 from fedsim.payload import (
     TRAINING,
@@ -178,11 +178,22 @@ class ClientJob:
         watch.lap("exchange" if self.warm else "load")
         received, personal = self.test_received()
         watch.lap("test")
+        if job.newcomer:
+            return self._met(received)
         if not job.train:
             return Answer(job, None, Report(received, personal), watch.seconds)
         uplink = self.train()
         watch.lap("train")
         return self.finish(uplink, (received, personal))
+
+    def _met(self, received: Metrics | None) -> Answer:
+        """The answer of a client that never took part: it works as in a first round, and keeps the result to itself."""
+        uplink = self.train()
+        self.watch.lap("train")
+        personal = self.evaluate(self.personal)
+        local = self.evaluate(uplink.local) if uplink.local is not None else None
+        self.watch.lap("test")
+        return Answer(self.job, None, Report(received, personal, local), self.watch.seconds)
 
     def finish(
         self, uplink: Uplink, tested: tuple[Metrics | None, Metrics | None], seconds: float | None = None
@@ -379,6 +390,22 @@ def _for_model(config: RunConfig, model: str) -> RunConfig:
 def data_of(config: RunConfig, client: int) -> Any:
     """A client's samples, read anew; its task keeps them."""
     return _source(config).client(client)
+
+
+def check_targets(config: RunConfig, data: Any) -> None:
+    """Raises ConfigError if the run's algorithm cannot learn the targets of a client's data."""
+    wanted = registry.find("algorithm", config.algorithm).targets
+    single = data.y_train.ndim == 1
+    fitting = ["any", *(["classes"] if data.classes else []), *(["labels"] if data.classes and single else [])]
+    if wanted in fitting:
+        return
+    need = "one class label per sample" if wanted == "labels" else "classes"
+    held = f"{data.y_train[0].size} tokens per sample" if data.classes else "real numbers"
+    known = [name for name in registry.names("algorithm") if registry.find("algorithm", name).targets in fitting]
+    raise ConfigError(
+        f"{config.algorithm} needs {need}, but the targets of {config.dataset} (objective={data.objective}) are {held}. "
+        f"Algorithms that can learn them: {', '.join(known)}"
+    )
 
 
 def statistics_of(config: RunConfig, data: Any) -> Mapping[str, Array]:

@@ -22,13 +22,14 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "data",
         help="fetch or prepare a dataset, or split one into a file per client",
-        usage="fedsim data NAME [--root DIR] [--angles [--plot P.png]]\n"
+        usage="fedsim data NAME [--root DIR] [--set data.K=V] [--angles [--plot P.png]]\n"
         f"       fedsim data {SPLIT} [FILE.toml] [--set K=V] --out DIR",
     )
     parser.add_argument(
         "name",
         metavar="NAME",
-        help=f"a dataset of `fedsim list datasets`, or of a file ROOT/NAME.npz or folder ROOT/NAME; `{SPLIT}`: write "
+        help=f"a dataset of `fedsim list datasets`, of a file ROOT/NAME.npz, .csv or .parquet, of a folder ROOT/NAME, an "
+        f"absolute path, or hf:OWNER/NAME; `{SPLIT}`: write "
         "what each client of a configuration holds as one npz file",
     )
     parser.add_argument("--root", default="", metavar="DIR", help="where NAME.npz lies (default: $FEDSIM_DATA)")
@@ -44,8 +45,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(args: argparse.Namespace) -> int:
     if args.name == SPLIT:
         return _split(args)
-    if args.file or args.set or args.out:
-        raise ConfigError(f"FILE.toml, --set and --out belong to `fedsim data {SPLIT}`; a dataset takes --root")
+    if args.file or args.out or any(not pair.startswith("data.") for pair in args.set):
+        raise ConfigError(
+            f"FILE.toml, --out and --set belong to `fedsim data {SPLIT}`; a dataset takes --root, and --set data.K=V"
+        )
     if args.plot and not args.angles:
         raise ConfigError("--plot draws the angles of a dataset: give --angles, too")
     if args.plot and not args.plot.parent.is_dir():
@@ -53,12 +56,14 @@ def run(args: argparse.Namespace) -> int:
     from fedsim.partitions.datasets import load
 
     with _bar(f"preparing {args.name}") as progress:
-        dataset = load(args.name, args.root, progress)
+        dataset = load(args.name, args.root, configs.read(None, args.set).params("data"), progress)
         samples = len(dataset.targets)
         progress(samples, samples)
     trains = len(dataset.labels.train)
     targets = f"{dataset.classes} classes" if dataset.classes else f"real-valued targets ({dataset.objective})"
     print(f"{args.name}: {trains} training and {samples - trains} test samples, {targets}, {_shape(dataset)}")
+    if tokens := dataset.parts[0].tokens:
+        print(f"vocabulary of {dataset.vocabulary} token ids: {tokens}")
     if args.angles:
         _angles(dataset, args.plot)
     return 0

@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
 def print_result(folder: Path) -> None:
     """Prints the table of results and the folder of a run."""
     from fedsim.report.runs import RunResult
-    from fedsim.report.tables import metric_table, outdated, show
+    from fedsim.report.tables import metric_table, outdated, show, unseen_clients
     from fedsim.results.record import read_summary
 
     runs = [RunResult.load(folder)]
     show(metric_table(runs))
-    for line in [*outdated(runs), *failure_lines(read_summary(folder)["failures"])]:
+    for line in [*unseen_clients(runs), *outdated(runs), *failure_lines(read_summary(folder)["failures"])]:
         print(line)
     print(f"run folder: {folder}")
 

@@ -25,7 +25,7 @@ from fedsim.client.jobs import Order
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
 from fedsim.engine.ray_queue import CALLS_PER_WORKER, Call, Queued, Slot, Work, share
-from fedsim.engine.ray_session import connect, worker_shares
+from fedsim.engine.ray_session import CHECK_SECONDS, LastWords, Watchdog, connect, worker_shares
 from fedsim.engine.serialize import Bytes, deserialize, serialize
 from fedsim.errors import FedsimError
 from fedsim.payload import Answer, ClientState, Downlink, Failure, Job
@@ -96,6 +96,7 @@ class RayGrid(LocalGrid):
         self._nodes_may_be_lost = address is not None
         if self._owns_ray:
             connect(config, address)
+        self._last_words, self._watchdog = LastWords(), Watchdog()
         try:
             workers, cpus, gpus = worker_shares(config)
         except FedsimError:
@@ -155,19 +156,24 @@ class RayGrid(LocalGrid):
         return found
 
     def client_states(self) -> dict[int, ClientState]:
+        waiting = list(self._states.values())
+        while waiting:  # a state that was in a lost part of the object store never comes
+            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=CHECK_SECONDS)
+            self._watchdog.check()
         return {client: deserialize(*ray.get(ref)) for client, ref in sorted(self._states.items())}
 
     def restore(self, client_states: dict[int, ClientState]) -> None:
         self._states = {client: ray.put(serialize(state)) for client, state in client_states.items()}
 
     def close(self) -> None:
-        for slot in self._slots:
+        for slot in self._slots if not self._watchdog.lost else ():  # without Ray it would wait for minutes
             ray.kill(slot.actor)
         self._disconnect()
 
     def _disconnect(self) -> None:
         if self._owns_ray:
             ray.shutdown()
+        self._last_words.cancel()
 
     # From the queues to the workers
 
@@ -239,8 +245,9 @@ class RayGrid(LocalGrid):
         """Waits until a call is done or overdue, at most `timeout` seconds; handles all such calls, dispatches jobs."""
         slot_of = {replies: slot for slot in self._slots for replies in slot.calls}
         overdue = min(map(self._overdue_at, self._slots)) - time.monotonic()
-        wait = min(timeout, max(0.0, overdue), START_SECONDS)  # finite, whatever the time limit is
+        wait = min(timeout, max(0.0, overdue), CHECK_SECONDS)
         first, rest = ray.wait(list(slot_of), num_returns=1, timeout=wait, fetch_local=True)
+        self._watchdog.check()
         more = ray.wait(rest, num_returns=len(rest), timeout=0)[0] if first and rest else []
         for replies in [*first, *more]:
             slot = slot_of[replies]
@@ -266,6 +273,7 @@ class RayGrid(LocalGrid):
                 else:
                     self._slots[job.home].queue.appendleft(job)
         except RayError as error:
+            self._watchdog.check(at_once=True)
             self._replace_dead_worker(slot, error)
         else:
             call = slot.calls.pop(replies)

@@ -1,12 +1,21 @@
-"""Ray on this machine or on a cluster: how a run starts or joins it, and how many workers it has there."""
+"""Ray on this machine or on a cluster: how a run starts or joins it, who else may, and how many workers it has there.
+
+Whoever reaches a Ray cluster can run code on it as its user. Ray on this machine gets a token of its own, and a cluster that
+asks for none is not joined (see `check_token`).
+"""
 
 import logging
 import os
+import secrets
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import grpc
 import ray
 from ray._private import ray_constants
 from ray._private.node import Node
@@ -14,6 +23,18 @@ from ray.exceptions import RayError
 
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
+
+AUTH_MODE, AUTH_TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"  # variables of the environment that Ray reads
+ANY_CALL = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"  # of a cluster's head
+PROBE_SECONDS = 5.0
+ESSENTIAL = (ray_constants.PROCESS_TYPE_GCS_SERVER, ray_constants.PROCESS_TYPE_RAYLET)
+SPEAK = "import sys; sys.stdin.read() or sys.stderr.write(sys.argv[1])"  # standard input is closed when a process ends
+ENDED = (
+    "the run ended without an error: it was killed, or Ray on this machine has died. `fedsim resume` goes on from the last "
+    "checkpoint"
+)
+CHECK_SECONDS = 2.0  # between two looks at Ray
+SILENCE_SECONDS = 20.0  # of a cluster's head, after which it is lost; Ray itself would end this process after 60
 
 
 def connect(config: RunConfig, address: str | None = None) -> None:
@@ -25,14 +46,124 @@ def connect(config: RunConfig, address: str | None = None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address is not None:
-            _check_reachable(address)
+            _read_token()
+            if _is_host_and_port(address):
+                _check_reachable(address)
+                check_token(address)
             ray.init(address, **quiet)
         else:
-            with _loopback_only(), _workers_only():
+            with _loopback_only(), _workers_only(), _own_token():
                 cpus = max(config.workers, os.cpu_count() or 1)
                 ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
     except (RayError, OSError, ValueError, RuntimeError) as error:
         raise FedsimError(f"cannot join Ray at {address or 'this machine'}: {error}") from error
+
+
+@contextmanager
+def _own_token() -> Iterator[None]:
+    """Lets the Ray that is started inside take orders from this process alone, not from other accounts of the machine: its
+    token is drawn here and passed to Ray's processes. A user's own choice of the mode is respected."""
+    chosen = {} if AUTH_MODE in os.environ else {AUTH_MODE: "token", AUTH_TOKEN: secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in chosen}
+    os.environ.update(chosen)
+    try:
+        _read_token()
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            os.environ.update({} if value is None else {name: value})
+
+
+def _read_token() -> None:
+    """Lets Ray read mode and token from the environment again, which it otherwise does once when it is imported."""
+    core: Any = ray._raylet
+    core.Config.initialize("")
+    core.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def check_token(address: str) -> None:
+    """Raises FedsimError if the cluster at HOST:PORT takes orders from anybody, unless the user said that this is intended,
+    or if it asks for a token that this process does not send."""
+    answer, mode = probe(address), os.environ.get(AUTH_MODE)
+    if answer == grpc.StatusCode.OK and mode != "disabled":
+        raise FedsimError(
+            f"the Ray cluster at {address} asks for no token, so that whoever reaches it can run code on it: start it "
+            f"with {AUTH_MODE}=token (see docs/simulate.md), or set {AUTH_MODE}=disabled if its network is trusted"
+        )
+    if answer == grpc.StatusCode.UNAUTHENTICATED and mode != "token":
+        raise FedsimError(
+            f"the Ray cluster at {address} asks for its token: set {AUTH_MODE}=token, and the token in {AUTH_TOKEN}, in "
+            "the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token"
+        )
+
+
+def probe(address: str) -> Any:
+    """How the head of the cluster at HOST:PORT answers a call without a token: a `grpc.StatusCode`; None: not at all."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(ANY_CALL)(b"", timeout=PROBE_SECONDS)
+        except grpc.RpcError as error:
+            code = error.code()
+            return None if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) else code
+    return grpc.StatusCode.OK
+
+
+class Watchdog:
+    """Notices that Ray itself is gone. Ray's own calls would wait for minutes, or end this process without a word.
+
+    Of Ray on this machine the processes are watched that `connect` started. Of a cluster, its head is called, and asked
+    whether it still counts this machine in.
+    """
+
+    def __init__(self) -> None:
+        node: Any = ray._private.worker._global_node
+        self._processes = {
+            name: infos[0].process for name, infos in node.all_processes.items() if name in ESSENTIAL and infos
+        }
+        self._head = str(ray.get_runtime_context().gcs_address)
+        self._node = str(ray.get_runtime_context().get_node_id())
+        self._checked = self._heard = time.monotonic()
+        self.lost = ""  # in words, what is gone
+
+    def check(self, at_once: bool = False) -> None:
+        """Raises FedsimError if Ray is gone; `at_once`: even if the last check was a moment ago."""
+        now = time.monotonic()
+        if self.lost or (now - self._checked < CHECK_SECONDS and not at_once):
+            return
+        if self._processes:
+            ended = [name for name, process in self._processes.items() if process.poll() is not None]
+            self.lost = f"Ray's process {ended[0]} on this machine has ended" if ended else ""
+        else:
+            self._check_cluster()
+        self._checked = time.monotonic()
+        if self.lost:
+            raise FedsimError(f"{self.lost}: `fedsim resume` goes on from the last checkpoint")
+
+    def _check_cluster(self) -> None:
+        if probe(self._head) is None:
+            if time.monotonic() - self._heard > SILENCE_SECONDS:
+                self.lost = f"the head of the Ray cluster at {self._head} does not answer"
+            return
+        self._heard = time.monotonic()
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        if not any(node["NodeID"] == self._node and node["Alive"] for node in nodes):
+            self.lost = f"the Ray cluster at {self._head} has lost this machine"
+
+
+class LastWords:
+    """A process that tells the user what to do if this one ends without a word: Ray's library ends it at once when the
+    raylet of this machine is gone."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-I", "-S", "-c", SPEAK, f"fedsim: {ENDED}\n"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, start_new_session=True
+        )  # out of Ctrl-C's reach
+
+    def cancel(self) -> None:
+        """This process goes on, or tells by itself why it ends."""
+        self._process.communicate(b"cancelled")
 
 
 @contextmanager
@@ -70,11 +201,15 @@ def _workers_only() -> Iterator[None]:
             setattr(Node, name, method)
 
 
+def _is_host_and_port(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return bool(host) and "//" not in host and port.isdigit()
+
+
 def _check_reachable(address: str) -> None:
     """Raises OSError if nothing listens at HOST:PORT; Ray itself takes minutes to find out."""
     host, _, port = address.rpartition(":")
-    if host and "//" not in host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
+    socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def check_gpus(config: RunConfig) -> None:

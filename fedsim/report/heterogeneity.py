@@ -33,6 +33,7 @@ class Heterogeneity:
     entropy: Matrix  # of the training labels, per client, in bits
     distances: Mapping[str, Matrix]  # clients x clients, by a key of DISTANCES
     order: Sequence[int]  # the clients, those with similar data side by side
+    unseen: Sequence[int] = ()  # clients that are kept out of training
 
     @property
     def name(self) -> str:
@@ -53,6 +54,7 @@ class Heterogeneity:
                 {"train": int(n), "test": int(t), "entropy": round(float(e), 4), "labels": own, "counts": row.tolist()}
                 for n, t, e, own, row in zip(self.trains, self.tests, self.entropy, held, self.counts, strict=True)
             ],
+            **({"unseen": list(self.unseen)} if self.unseen else {}),
             "mean_distance": {key: round(self.mean_distance(key), 6) for key in self.distances},
             "order": list(self.order),
         }
@@ -76,7 +78,8 @@ def client_table(found: Heterogeneity) -> Table:
         often = [label for label in np.argsort(-row, kind="stable")[:5] if row[label]]
         listed = ", ".join(f"{label}: {row[label]}" for label in often)
         of_labels = (str(np.count_nonzero(row)), f"{found.entropy[client]:.2f}", listed) if row.size else ()
-        table.add_row(str(client), str(found.trains[client]), str(found.tests[client]), *of_labels)
+        name = f"{client} (unseen)" if client in found.unseen else str(client)
+        table.add_row(name, str(found.trains[client]), str(found.tests[client]), *of_labels)
     return table
 
 

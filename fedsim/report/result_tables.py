@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from fedsim.report.settings import MeanStd, Setting
 from fedsim.report.statistics import p_against_best
+from fedsim.results.curves import KINDS
 from fedsim.results.metric import ACCURACY
 from fedsim.results.record import COSTS
 from fedsim.sweeps.published import ROUNDS
@@ -88,6 +89,9 @@ def result_table(settings: Sequence[Setting], target: float | None = None) -> Re
         success = [each.attack_success() for each in settings]
         if any(number.count for number in success):
             columns += [Column("attack success", success, ACCURACY.format, ACCURACY.scale, "min")]
+    for kind in KINDS:
+        if any(each.unseen(kind).count for each in settings):
+            columns += [values(f"unseen {kind}", partial(Setting.unseen, kind=kind))]
     for kind in ("local", "global"):
         if published := _published(settings, kind):
             columns += [values(f"{kind} best", partial(Setting.best, kind=kind)), *published]

@@ -184,9 +184,7 @@ class RunResult:
                 moments.append(moment)
         when = np.array(moments, np.float64).reshape(len(rounds), 2)
         values = np.array(rows, np.float64).reshape(len(rows), len(column))
-        # the global model is measured on the pooled data of all clients: its mean is over samples, not over clients
-        part = "train" if metric.startswith(TRAINING) else "test"
-        weights = np.array([float(c[part]) if kind == "global" else 1.0 for c in self.manifest["clients"]])
+        weights = np.array([_weight(client, kind, metric) for client in self.manifest["clients"]])
         declared = self.metrics.get(metric, Metric(metric))
         return Series(declared, np.array(rounds, np.int64), when[:, 0], when[:, 1], values, weights, tested)
 
@@ -196,6 +194,24 @@ class RunResult:
         last = series.rounds[-1] if len(series.rounds) else 0
         pairs = zip(self.clients, series.tested.tolist(), strict=True)
         return {client: number for client, number in pairs if 0 <= number < last}
+
+    @cached_property
+    def unseen(self) -> list[int]:
+        """The clients that never took part."""
+        return [client["id"] for client in self.manifest.get("unseen", [])]
+
+    def of_unseen(self, kind: str, metric: str | None = None) -> float | None:
+        """The mean of a metric over the clients that never took part, at the end; None if it was not measured."""
+        name = metric or self.main_metric.name
+        rows: list[dict[str, Any]] = next(
+            (event["unseen"] for event in reversed(self.events) if event["kind"] == "unseen"), []
+        )
+        found = {row["id"]: _value(row, kind, name, name == self.main_metric.name) for row in rows}
+        weights = {
+            c["id"]: _weight(c, kind, name) for c in self.manifest.get("unseen", []) if found.get(c["id"]) is not None
+        }
+        total = sum(weights.values())
+        return sum(weights[c] * (found[c] or 0.0) for c in weights) / total if total else None
 
     @cached_property
     def results(self) -> list[tuple[int, dict[str, Any]]]:
@@ -265,6 +281,12 @@ def display_names(runs: Sequence[RunResult]) -> list[str]:
     """A name for each run: its algorithm if all algorithms differ, else its folder."""
     names = [str(run.config["algorithm"]) for run in runs]
     return names if len(set(names)) == len(names) else [run.folder.name for run in runs]
+
+
+def _weight(client: dict[str, Any], kind: str, metric: str) -> float:
+    """Of a client of the manifest in a mean: the global model is measured on the pooled data of all clients, so its mean is
+    over samples, not over clients."""
+    return float(client["train" if metric.startswith(TRAINING) else "test"]) if kind == "global" else 1.0
 
 
 def _value(row: dict[str, Any], kind: str, metric: str, main: bool) -> float | None:

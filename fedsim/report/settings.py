@@ -105,6 +105,10 @@ class Setting:
         """The success rate of the attack at the end: on the global model, else on the personal models."""
         return MeanStd.of([_success(run) for run in self.runs])
 
+    def unseen(self, kind: str = "personal") -> MeanStd:
+        """The mean over the clients that never took part, at the end."""
+        return MeanStd.of([run.of_unseen(kind, self.metric.name) for run in self.runs])
+
     def curve(self, kind: str = "personal", over: str = "rounds") -> "Band | None":
         """The mean over seeds, for the rounds that all of them reached, over `rounds` or `times`."""
         series = self.series(kind)

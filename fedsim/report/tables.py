@@ -13,6 +13,7 @@ from fedsim.report.result_tables import ResultTable
 from fedsim.report.runs import RunResult, choose_metric, display_names
 from fedsim.report.settings import MeanStd, Setting
 from fedsim.report.statistics import pairwise_tests
+from fedsim.results.curves import KINDS
 from fedsim.results.metric import Metric
 from fedsim.sweeps.manifest import SearchResult
 
@@ -47,6 +48,17 @@ def outdated(runs: Sequence[RunResult], kind: str = "personal", metric: str | No
             more = f" and {len(old) - NAMED} more" if len(old) > NAMED else ""
             last = run.series(kind, metric).rounds[-1]
             lines.append(f"warning: {name}: {kind} models last tested before round {last}: {shown}{more}")
+    return lines
+
+
+def unseen_clients(runs: Sequence[RunResult], metric: str | None = None) -> list[str]:
+    """What the clients of each run measured that never took part, a line per run that has any."""
+    chosen, lines = choose_metric(runs, metric), []
+    for name, run in zip(display_names(runs), runs, strict=True):
+        found = {kind: run.of_unseen(kind, chosen.name) for kind in KINDS}
+        if known := [f"{kind} {chosen.text(value)}" for kind, value in found.items() if value is not None]:
+            shown = ", ".join(map(str, run.unseen[:NAMED])) + (" ..." if len(run.unseen) > NAMED else "")
+            lines.append(f"{name}: {chosen.name} of {len(run.unseen)} unseen clients ({shown}): {', '.join(known)}")
     return lines
 
 

@@ -38,7 +38,7 @@ from fedsim.results.matrices import Matrices
 from fedsim.results.metric import Metric
 from fedsim.results.observers import observers
 from fedsim.results.progress import Progress, Silent
-from fedsim.server.fleet import Fleet
+from fedsim.server.fleet import Client, Fleet
 
 # Keys that say where and how patiently a run works, not what it is.
 MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus", "server-memory")
@@ -137,6 +137,7 @@ class Record:
         self.matrices = Matrices(folder)
         self.events = EventLog(folder)
         self._clusters: list[int] | None = None  # of the clients, after the last step
+        self._unseen: list[dict[str, Any]] = []  # what the clients measured that never took part
 
     def _set_objective(self, name: str) -> None:
         """Empty curves for every metric: those of the objective, on tests and if asked on training data, and those of
@@ -207,9 +208,12 @@ class Record:
             self.spent(communication=result.cost.get("exchange", 0.0))
             self.bytes_up += result.uplink.nbytes if result.uplink else 0
             report = result.report
-            if report.local is not None:
+            if report.local is not None and job.train:
                 self._local[job.client] = report.local
-            if report.received is not None or report.personal is not None:
+            if job.newcomer:
+                found = {"global": report.received, "personal": report.personal, "local": report.local}
+                self._reports[job.client] = {"id": job.client, **self._measured(found)}
+            elif report.received is not None or report.personal is not None:
                 measured = self._measured({"global": report.received, "personal": report.personal})
                 self._reports[job.client] = {"id": job.client, "base": job.step, **measured}
 
@@ -231,6 +235,12 @@ class Record:
         self._reports = {}
         self._event({"kind": "evaluation", "round": number, "seconds": self.seconds, "clients": rows})
         self._progress.evaluated(number, self._text())
+
+    def met_newcomers(self, number: int) -> None:
+        """The clients that never took part have tested the model after the last round, as far as they could answer."""
+        self._unseen = [self._reports[client] for client in sorted(self._reports)]
+        self._reports = {}
+        self._event({"kind": "unseen", "round": number, "seconds": self.seconds, "unseen": self._unseen})
 
     def step(
         self,
@@ -325,6 +335,7 @@ class Record:
             "failures": self.failures,
             **({"target": self._target()} if self.config.target else {}),
             **({"groups": self._groups()} if self.config.attack != "none" else {}),
+            **({"unseen": self._of_unseen()} if self.fleet.unseen else {}),
             **({} if self._clusters is None else {"clusters": _counted(self._clusters)}),
         }
 
@@ -351,6 +362,18 @@ class Record:
 
         groups = {"honest": honest, "malicious": malicious}
         return {name: {"clients": clients, "metrics": means(clients)} for name, clients in groups.items()}
+
+    def _of_unseen(self) -> dict[str, Any]:
+        """The clients that never took part: their ids, and every metric of each kind of model, per client and its mean."""
+        clients, rows = [c.id for c in self.fleet.unseen], {row["id"]: row["metrics"] for row in self._unseen}
+
+        def of(kind: str, metric: str) -> dict[str, Any]:
+            found = {c: rows[c][kind][metric] for c in rows if metric in rows[c].get(kind, {})}
+            mean = Curve(latest=found).mean(clients, self._samples(metric) if kind == "global" else None)
+            return {"final": mean, "per_client": [found.get(c) for c in clients] if found else []}
+
+        metrics = {m: {kind: of(kind, m) for kind in ("personal", "local", "global")} for m in self.metrics}
+        return {"clients": clients, "accuracy": metrics.get("accuracy", {}), "metrics": metrics}
 
     def _summaries(self, metric: str, clients: Sequence[int]) -> dict[str, Any]:
         curves = self.all_curves.get(metric, {kind: Curve() for kind in KINDS})
@@ -395,7 +418,7 @@ class Record:
     def _samples(self, metric: str) -> dict[int, float]:
         """How many samples every client measures a metric on."""
         part = "train" if metric.startswith(TRAINING) else "test"
-        return {c.id: float(getattr(c, part)) for c in self.fleet.clients}
+        return {c.id: float(getattr(c, part)) for c in self.fleet.everyone}
 
     def sync(self) -> None:
         """Waits until the disk has everything that a checkpoint relies on."""
@@ -407,7 +430,7 @@ class Record:
         if self.folder is None:
             return
         before = read_manifest(self.folder)
-        for row in before["clients"]:
+        for row in [*before["clients"], *before.get("unseen", [])]:
             now = self.fleet[row["id"]]
             own = {"labels": tuple(row["labels"]), "model": row.get("model", now.model)}
             was = replace(now, train=row["train"], test=row["test"], **own)
@@ -440,10 +463,8 @@ class Record:
             "python": platform.python_version(),
             "packages": _versions("flwr", "ray", "torch", "numpy"),
             "written": datetime.now().isoformat(timespec="seconds"),
-            "clients": [
-                {"id": c.id, "train": c.train, "test": c.test, "labels": c.labels, "model": c.model}
-                for c in self.fleet.clients
-            ],
+            "clients": [_row(client) for client in self.fleet.clients],
+            **({"unseen": [_row(client) for client in self.fleet.unseen]} if self.fleet.unseen else {}),
             "layouts": {name: json.loads(layout.to_json()) for name, layout in self.fleet.layouts.items()},
             **({"malicious": malicious_clients(self.config)} if self.config.attack != "none" else {}),
         }
@@ -451,6 +472,10 @@ class Record:
         if copy:
             make_folder(self.folder / checkpoints.FOLDER)
             write_json(self.folder / COPY, manifest)
+
+
+def _row(c: Client) -> dict[str, Any]:
+    return {"id": c.id, "train": c.train, "test": c.test, "labels": c.labels, "model": c.model}
 
 
 def _counted(clusters: Sequence[int]) -> dict[str, Any]:

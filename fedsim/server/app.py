@@ -48,6 +48,9 @@ def build(config: RunConfig) -> FlowerStrategy:
     if server.no_finetune and config.params("finetune").length != 0:
         why = f"{algorithm.name} cannot be fine-tuned by its clients: {server.no_finetune}"
         _refuse(f"finetune={config.finetune}", why, lambda other: not other.no_finetune)
+    if server.no_newcomers and config.unseen:
+        why = f"{algorithm.name} cannot serve clients that never took part: {server.no_newcomers}"
+        _refuse("partition.unseen", why, lambda other: not other.no_newcomers)
     aggregator_of(config)  # refused here if a round has too few clients for it
     attack_of(config)
     return FlowerStrategy(server(config.params(config.algorithm), config))

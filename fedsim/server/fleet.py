@@ -68,13 +68,19 @@ class Fleet:
     absent_until: dict[int, float] = field(default_factory=dict)  # client -> when it is back; infinity: unknown
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # by name of the model
     draws: Sequence[Weights] = ()  # further draws of the initial model, if the algorithm asks for them
+    unseen: Sequence[Client] = ()  # clients that never train; they are no part of `clients`
 
     def __post_init__(self) -> None:
-        self._by_id = {c.id: c for c in self.clients}
+        self._by_id = {c.id: c for c in self.everyone}
         self._rows = {c.id: row for row, c in enumerate(self.clients)}
 
+    @property
+    def everyone(self) -> list[Client]:
+        """Those that train, and those that do not."""
+        return [*self.clients, *self.unseen]
+
     def row(self, client: int) -> int:
-        """The row of this client in tables with a row per client."""
+        """The row of this client in tables with a row per client that trains."""
         return self._rows[client]
 
     def __len__(self) -> int:
@@ -90,12 +96,13 @@ class Fleet:
         """Makes a lost client available again, perhaps on another node."""
         self._by_id[client.id] = client
         self.clients = [self._by_id[c.id] for c in self.clients]
+        self.unseen = [self._by_id[c.id] for c in self.unseen]
         self.absent_until.pop(client.id, None)
 
     @property
     def classes(self) -> int:
         """The number of classes the model tells apart: the most that any client has."""
-        return max(max(c.classes, len(c.labels)) for c in self.clients)
+        return max(max(c.classes, len(c.labels)) for c in self.everyone)
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -134,11 +141,10 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
 
     Raises FedsimError or ConfigError if nodes are missing or their answers do not fit together.
     """
-    clients = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
-    classes, algorithm = (
-        max(max(c.classes, len(c.labels)) for c in clients),
-        registry.find("algorithm", config.algorithm),
-    )
+    everyone = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
+    clients, unseen = ([c for c in everyone if (c.id in config.unseen) is out] for out in (False, True))
+    classes = max(max(c.classes, len(c.labels)) for c in everyone)
+    algorithm = registry.find("algorithm", config.algorithm)
     common = algorithm.common
 
     def ask(client: Client, network: str) -> tuple[Layout, Weights]:
@@ -148,16 +154,17 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
             log.info("%s", note)
         return layout, initial
 
-    owners = {client.model: client for client in reversed(clients)}  # the first client with each model
+    owners = {client.model: client for client in reversed(everyone)}  # the first client with each model
     check_models(config, owners)
     found = {name: ask(client, "model") for name, client in owners.items()}
     layouts = {name: layout for name, (layout, _) in found.items()}
     if common not in (None, "model"):
-        return Fleet(clients, *ask(clients[0], str(common)), layouts=layouts)
+        return Fleet(clients, *ask(clients[0], str(common)), layouts=layouts, unseen=unseen)
     none = Layout(()), Weights(no_buffers())
     count = algorithm.draws(config.params(config.algorithm))
     draws = [ask(clients[0], f"{DRAW}{number}")[1] for number in range(1, count)]
-    return Fleet(clients, *(none if len(found) > 1 else found[clients[0].model]), layouts=layouts, draws=draws)
+    start = none if len(found) > 1 else found[clients[0].model]
+    return Fleet(clients, *start, layouts=layouts, draws=draws, unseen=unseen)
 
 
 def check_models(config: RunConfig, models: Collection[str]) -> None:

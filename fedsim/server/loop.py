@@ -80,6 +80,8 @@ class Loop(Generic[S]):
             self._await_busy_clients(step)
         self._evaluate_now(state, step)
         self.record.evaluated(step)
+        if self.fleet.unseen:
+            self._meet_newcomers(state, step)
         self.record.failed(step, self._failures + self._refusals())
         return state
 
@@ -158,6 +160,14 @@ class Loop(Generic[S]):
         self._send([self._evaluation_job(state, client, step) for client in sorted(present)])
         while self.clock.evaluating and (event := self.clock.next(None)) is not None:
             self._process_after_end(event, step)  # on the wall clock a training job may end during the last evaluation
+
+    def _meet_newcomers(self, state: S, step: int) -> None:
+        """Gives the final model to the clients that never took part, who test it and what they make of it."""
+        downs = {client.id: self.server.newcomer(state, client.id) for client in self.fleet.unseen}
+        self._send([Job(c, step, d, False, test_received=True, keep=True, newcomer=True) for c, d in downs.items()])
+        while self.clock.evaluating and (event := self.clock.next(None)) is not None:
+            self._process_after_end(event, step)
+        self.record.met_newcomers(step)
 
     def _await_busy_clients(self, step: int) -> None:
         """Waits for clients that still train after the last step: without overlap they cannot be evaluated before."""

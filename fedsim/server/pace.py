@@ -71,7 +71,7 @@ class Pace(ABC):
 
     def __init__(self, params: Any, config: RunConfig) -> None:
         self._params, self._seed = params, config.seed
-        self.cohort = max(1, round(config.participation * config.clients))
+        self.cohort = config.cohort
 
     def admit(self, now: Situation) -> list[int]:
         """Which idle clients get a job now. By default a sample of `participation` of the clients, once per step."""

@@ -65,7 +65,7 @@ def run(
     check_filters(config, strategy.expects())
     attack_of(config).check(fleet, strategy.expects())
     state = strategy.init(fleet.initial if initial is None else initial, fleet)
-    told = sum(array.nbytes for client in fleet.clients for array in client.statistics.values())
+    told = sum(array.nbytes for client in fleet.everyone for array in client.statistics.values())
     here = Checkpoint(0, 0.0, told, 0, state, {}, {}, [])
     if config.resume and record.folder is not None:
         here = (

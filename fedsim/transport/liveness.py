@@ -71,7 +71,7 @@ class Liveness:
         """Sends a roll call to every connected node that may be a lost client."""
         self._refused.intersection_update(online)
         lost = set(self.lost)
-        at_work = {c.node for c in self._fleet.clients if c.id not in lost}
+        at_work = {c.node for c in self._fleet.everyone if c.id not in lost}
         others = {node for node, client in self._present.items() if client.id not in lost}
         unknown = sorted(set(online) - at_work - others - self._refused - set(self._queries.values()))
         queries = [wire.pack_query(node, wire.ROLL_CALL, self._timeout) for node in unknown]

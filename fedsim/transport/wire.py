@@ -124,6 +124,7 @@ def pack_job(
         "test-personal": job.test_personal,
         "test-local": job.test_local,
         "keep": job.keep,
+        "newcomer": job.newcomer,
         "delay": job.simulated_delay.delay if injects else 0.0,
         "vanish": injects and job.simulated_delay.absence is not None,
     }
@@ -148,6 +149,7 @@ def unpack_job(message: Message) -> Job:
         test_local=bool(about["test-local"]),
         job_index=int(cast(int, about["job_index"])),
         keep=bool(about["keep"]),
+        newcomer=bool(about["newcomer"]),
     )
 
 

@@ -66,6 +66,8 @@ def test_it_resumes_as_if_it_had_never_stopped(
     name: str, setting: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = INSTEAD.get((name, setting), SETTINGS[setting])
+    if setting == "half of the clients" and not registry.find("algorithm", name).server.no_newcomers:
+        settings = [*settings, "partition.unseen=0.25"]
     check_resuming(small(*chosen(name), "rounds=5", *settings), tmp_path, monkeypatch)
 
 

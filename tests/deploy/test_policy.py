@@ -193,6 +193,22 @@ def test_entry_points_are_read_from_installed_packages(tmp_path: Path, monkeypat
     policy.check_plugins(Policy(plugins=("my-model==3",)), {"model": "mine"})
 
 
+@pytest.mark.parametrize(
+    "settings", [{"model": "mlp, yaml:Loader"}, {"model.3": "yaml:Loader"}, {"fml.shared": "yaml:Loader"}]
+)
+def test_a_class_by_its_place_runs_only_if_the_site_has_listed_its_package(settings: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match=r"yaml:Loader is a class of PyYAML, which the site has not listed"):
+        policy.check_plugins(Policy(plugins=("pyyaml<1",)), settings)
+    policy.check_plugins(Policy(plugins=("pyyaml",)), settings)
+    with pytest.raises(Refused, match="os:system is a class of no installed package"):
+        policy.check_plugins(Policy(plugins=("pyyaml",)), {"model": "os:system"})
+
+
+def test_values_with_a_colon_are_no_places() -> None:
+    keys = {"fedamp.lam": "1:0.5:3", "lr-schedule": "0.5:10", "device": "cuda:0", "dataset": "hf:owner"}
+    policy.check_plugins(Policy(), keys)
+
+
 def test_the_summary_lists_what_is_restricted(tmp_path: Path) -> None:
     (tmp_path / policy.FILE).write_text("max-rounds = 5\nlabel-counts = false\n[forbid]\nattack = ['noise', 'nan']")
     assert policy.read(tmp_path).summary() == {

@@ -134,7 +134,7 @@ def test_a_bad_folder_is_refused_by_name(folder: Path, harm: object, says: str) 
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("make", "says"), [(False, "is not there"), (True, "is no image folder")])
+@pytest.mark.parametrize(("make", "says"), [(False, "is not there"), (True, "holds no dataset")])
 def test_a_path_with_nothing_usable(tmp_path: Path, make: bool, says: str) -> None:
     path = tmp_path / "silo"
     if make:

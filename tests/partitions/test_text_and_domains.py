@@ -10,7 +10,7 @@ from fedsim.clients import text_models
 from fedsim.clients.task import TorchTask
 from fedsim.config import read
 from fedsim.errors import ConfigError
-from fedsim.partitions import datasets, official, text
+from fedsim.partitions import datasets, text
 from fedsim.partitions.client_data import client_data
 from tests.partitions import known
 
@@ -31,9 +31,21 @@ def test_the_vocabulary_is_of_the_training_texts_and_padding_is_on_the_right(tmp
 
 
 def test_long_texts_are_cut_and_the_vocabulary_is_limited() -> None:
-    words = text.vocabulary_of(["b b a c"], size=4)
+    tokenizer = text.Tokenizer(length=3, size=4)
+    counts = tokenizer.counter()
+    counts.add(["b b a c"])
+    words = tokenizer.vocabulary(counts)
     assert words == {"b": 2, "a": 3}
-    assert text.encoded(["c b a b"], words, length=3).tolist() == [[1, 2, 3]]
+    assert tokenizer.encoded(["c b a b", ""], words).tolist() == [[1, 2, 3], [0, 0, 0]]
+
+
+def test_the_rarest_tokens_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "COUNTED", 4)
+    counts = text.Tokenizer().counter()
+    for texts in (["a a b b c d e"], ["a b x y z"]):
+        counts.add(texts)
+    assert counts.ranked()[:2] == ["a", "b"]
+    assert len(counts.ranked()) <= 4
 
 
 def test_positions_in_an_alphabet_leave_room_for_padding(tmp_path: Path) -> None:
@@ -45,6 +57,10 @@ def test_positions_in_an_alphabet_leave_room_for_padding(tmp_path: Path) -> None
     np.savez(tmp_path / "wrong.npz", **arrays, vocabulary=2)
     with pytest.raises(ConfigError, match="holds the token 2; tokens run from 0 to 1"):
         datasets.load("wrong", str(tmp_path))
+    signed = {"x_train": x.astype(int), "x_test": np.array([[-1, 0, 0]])}
+    np.savez(tmp_path / "negative.npz", **{**arrays, **signed}, vocabulary=9)
+    with pytest.raises(ConfigError, match="x_test holds the token -1; tokens run from 0 to 8"):
+        datasets.load("negative", str(tmp_path))
 
 
 def mean_of_ids(shape: tuple[int, ...], classes: int, vocabulary: int) -> text_models.FastText:
@@ -60,44 +76,6 @@ def test_a_factory_that_asks_for_it_gets_the_vocabulary(tmp_path: Path, monkeypa
     assert layout.parameters[0].shape == (9, 64)
     with pytest.raises(ConfigError, match=r"'mlr' needs real numbers, not token ids .* Models that fit: fasttext, "):
         TorchTask(config.replace(model="mlr"), client_data(config, 0), 2)
-
-
-def test_news_as_published(tmp_path: Path) -> None:
-    folder = tmp_path / "ag_news_csv"
-    folder.mkdir()
-    (folder / "train.csv").write_text('"4","Fast, chips","a ""new"" one"\n"1","War","end"\n')
-    (folder / "test.csv").write_text('"2","Goal","chips"\n')
-    data = datasets.load("ag-news", str(tmp_path))
-    assert (data.classes, data.targets.tolist()) == (4, [3, 0, 1])
-    assert np.count_nonzero(data.samples(np.array([0]))) == 8  # fast , chips a " new " one
-    (folder / "train.csv").write_text("title,text\n")
-    with pytest.raises(ConfigError, match=r"train.csv, row 1: expected a class number"):
-        official.news(datasets.find("ag-news"), tmp_path)  # type: ignore[arg-type]
-
-
-def test_windows_of_uci_har_keep_time_and_channels_apart(tmp_path: Path) -> None:
-    for part, subject in (("train", 1), ("test", 2)):
-        folder = tmp_path / "UCI HAR Dataset" / part
-        (folder / "Inertial Signals").mkdir(parents=True)
-        for number, name in enumerate(official.HAR_SIGNALS):
-            np.savetxt(folder / "Inertial Signals" / f"{name}_{part}.txt", 1000 * number + np.arange(128)[None])
-        (folder / f"y_{part}.txt").write_text("6\n")
-        (folder / f"subject_{part}.txt").write_text(f"{subject}\n")
-    data = datasets.load("uci-har", str(tmp_path))
-    x = data.samples(np.array([0]))[0]
-    assert x.shape == (128, 9)
-    assert x[:, 3].tolist() == [3000 + step for step in range(128)]
-    assert data.labels.users is not None
-    assert (data.targets.tolist(), data.labels.users.tolist()) == ([5, 5], ["1", "2"])
-
-
-@pytest.mark.parametrize("name", ["ag-news", "uci-har", "pacs", "femnist", "amazon-reviews"])
-def test_what_is_missing_is_named_with_its_source(tmp_path: Path, name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"dataset '{name}' is not here: expected {tmp_path / name}.npz .*from"
-    ) as told:
-        datasets.load(name, str(tmp_path))
-    assert "\n" not in str(told.value)
 
 
 def test_counts_reach_models_as_real_numbers(tmp_path: Path) -> None:
@@ -118,3 +96,11 @@ def test_domains_are_divided_between_their_clients() -> None:
     assert sum(len(s.train) + len(s.test) for s in shares) == len(users)
     with pytest.raises(ConfigError, match="1 clients cannot hold 2 domains; use clients=2 or more"):
         known.split("by-domain", given, 1)
+
+
+def test_a_domain_without_tests_holds_some_out() -> None:
+    train, test = np.zeros(20, np.int64), np.zeros(10, np.int64)
+    given = known.Labels(train, test, 1, users=np.repeat(["old", "new"], [20, 10]))
+    shares = known.split("by-domain", given, 2)
+    assert [(len(s.train), len(s.test)) for s in shares] == [(8, 2), (16, 4)]
+    assert known.disjoint([s.train for s in shares] + [s.test for s in shares])

@@ -4,18 +4,20 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import grpc
 import pytest
 import ray
 
 from fedsim.config import RunConfig
 from fedsim.engine import ray as engine
 from fedsim.engine.launch import launch
-from fedsim.engine.ray_session import connect
+from fedsim.engine.ray_session import ANY_CALL, check_token, connect, probe
 from fedsim.errors import FedsimError
 from fedsim.payload import Answer, Downlink, Failure, Job, RunIdentity, SimulatedDelay, Spec
 from fedsim.results.record import read_events, read_summary
@@ -82,11 +84,15 @@ def test_asking_for_gpus_that_are_not_there_is_refused(small: Callable[..., RunC
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_it_listens_on_loopback_alone() -> None:
+def test_it_listens_on_loopback_alone_and_to_this_process_alone() -> None:
     import psutil  # part of Ray
 
     connect(RunConfig())
     try:
+        head = ray.get_runtime_context().gcs_address
+        assert probe(head) == grpc.StatusCode.UNAUTHENTICATED  # of another account, which has no token
+        with pytest.raises(FedsimError, match="asks for its token: set RAY_AUTH_MODE=token"):
+            check_token(head)
         ray.get(ray.remote(lambda: None).remote())  # a worker is there, too
         here = psutil.Process()
         sockets = [c for p in (here, *here.children(recursive=True)) for c in p.net_connections("inet")]
@@ -154,9 +160,30 @@ def test_a_job_beyond_its_time_limit_does_not_fail_those_in_the_same_call(small:
     assert sorted(result.job.client for result in results if isinstance(result, Answer)) == [0, 2, 3]
 
 
+def test_a_cluster_that_takes_orders_from_anybody_is_not_joined(
+    small: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answers the call of a stranger stands for a cluster without a token."""
+    anybody = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+    server = grpc.server(ThreadPoolExecutor(1))
+    _, service, method = ANY_CALL.split("/")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: anybody}),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with pytest.raises(FedsimError, match=f"the Ray cluster at {address} asks for no token"):
+            connect(small(), address)
+        monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+        check_token(address)  # it is intended
+    finally:
+        server.stop(None)
+
+
 @pytest.fixture
-def cluster() -> Iterator[str]:
-    """The address of a Ray head node that is already running."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a Ray head node that is already running, and whose token is known."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
     port = free_port()
     with TemporaryDirectory(prefix="ray") as folder:  # short: Ray makes sockets below it
         head = [
