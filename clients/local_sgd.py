@@ -20,6 +20,11 @@ class LocalSGD(ClientBehaviour[Any]):
         delta = fit.weights.delta(down.model)
         return Uplink(task.examples, {"delta": delta}, metrics={"loss": fit.loss}, local=fit.weights)
 
+    @property
+    def sends_delta_alone(self) -> bool:
+        """Whether `uplink` is the one of this class: then updates can be averaged without making each of them."""
+        return type(self).uplink is LocalSGD.uplink
+
     def fit(self, task: Task, down: Downlink, state: ClientState, rng: np.random.Generator) -> Fit:
         """Local training from the received model, with this class's loss, gradient hook or batch step."""
         loss, gradient = self.loss(task, down, state), self.gradient_hook(task, down, state)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from fedsim.algorithm import Fit
 from fedsim.clients.models import FlatSequential, HeadOnBase
@@ -22,7 +23,8 @@ from fedsim.clients.objectives import Classification
 from fedsim.clients.task import TorchTask
 from fedsim.clients.training import GradientHook, Samples, batches, steps_of
 from fedsim.layout import Layout
-from fedsim.weights import Vec, Weights
+from fedsim.payload import Uplink
+from fedsim.weights import Vec, Weights, weighted_sum
 
 Stack = list[Tensor]  # every parameter of the network, of G clients: the first dimension is the client
 
@@ -46,23 +48,15 @@ def can_vectorize(task: TorchTask) -> bool:
     return layers is not None and layers[0].inputs == prod(task.shape)
 
 
-def fit_group(members: Sequence[Member]) -> list[Fit]:
-    """[m.task.fit(m.start, m.rng, gradient=m.gradient) for m in members], up to rounding.
-
-    `can_vectorize` must hold, and all members must have the same network, configuration and learning rate. The weights
-    of the results are the rows of one matrix.
-    """
-    steps = np.array([steps_of(m.task.examples, m.task.config) for m in members])
-    order = np.argsort(-steps, kind="stable")  # the members that still train are always the first rows
-    group = Group([members[i] for i in order])
-    for step in range(steps.max()):
-        group.step(int((steps > step).sum()))
-    models, losses, rows = group.parameters(), group.losses.tolist(), np.argsort(order)
-    fits = []
-    for member, taken, row in zip(members, steps.tolist(), rows.tolist(), strict=True):
+def fit_group(members: Sequence[Member]) -> "Group":
+    """Trains all members at once; `can_vectorize` must hold, and they must have the same network, configuration and
+    learning rate."""
+    group = Group(members)
+    for step in range(group.steps.max()):
+        group.step(int((group.steps > step).sum()))
+    for member, taken in zip(members, group.steps[group.rows].tolist(), strict=True):
         member.task.batches_read += taken
-        fits.append(Fit(Weights(models[row]), losses[row] / max(1, taken), taken))
-    return fits
+    return group
 
 
 @dataclass(frozen=True)
@@ -76,9 +70,17 @@ class Dense:
 
     def forward(self, models: Stack, x: Tensor) -> Tensor:
         """G x B x outputs from G x B x inputs."""
-        weight = models[self.weight].mT
-        output = x @ weight if self.bias is None else torch.baddbmm(models[self.bias].unsqueeze(1), x, weight)
+        weight, bias = models[self.weight], None if self.bias is None else models[self.bias]
+        if is_shared(weight):
+            output = linear(x, weight[0], None if bias is None else bias[0])
+        else:
+            output = x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
         return output.relu_() if self.relu else output
+
+    def backward(self, models: Stack, slope: Tensor) -> Tensor:
+        """The gradient of its input, from that of its output."""
+        weight = models[self.weight]
+        return slope @ (weight[0] if is_shared(weight) else weight)
 
     def add_gradient(self, to: Stack, x: Tensor, slope: Tensor, keep: float, scale: float) -> None:
         """to = keep * to + scale * gradient in this layer's tensors; `slope` is the gradient of its output."""
@@ -116,14 +118,21 @@ def _modules(module: nn.Module) -> Iterator[nn.Module]:
 
 
 class Group:
-    """The models of a group in training."""
+    """The models of a group in training. Its rows are the members, those that take most steps first: then the members that
+    still train are always the first rows."""
 
     def __init__(self, members: Sequence[Member]) -> None:
+        steps = np.array([steps_of(m.task.examples, m.task.config) for m in members])
+        order = np.argsort(-steps, kind="stable")
+        self.steps, self.rows = steps[order], np.argsort(order)  # of each row; the row of each member
+        self._members = members = [members[i] for i in order]
         task = members[0].task
         self._config, self._lr = task.config, task.lr
         self._layers = dense_layers(task.network("model").module) or ()
-        self._models = _stack([m.start.parameters for m in members], task.layout, task.device)
-        self.losses = torch.zeros(len(members), device=task.device)  # the sums over the steps so far
+        stack = _stack([m.start.parameters for m in members], task.layout, task.device)
+        self._models = [t.contiguous() for t in stack]
+        self._start = stack if is_shared(stack[0]) else []  # before the first step: the models, while all are the same
+        self._losses = torch.zeros(len(members), device=task.device)  # the sums over the steps so far
         self._samples = Samples.joined([m.task.samples("train") for m in members])
         self._begins = np.cumsum([0, *(m.task.examples for m in members[:-1])])  # of the members in the joined samples
         self._batches = [_batches(m) for m in members]
@@ -132,10 +141,33 @@ class Group:
         self._velocities = [torch.zeros_like(t) for t in self._models] if task.config.momentum else []
         self._hooks = [self._hook(row, m.gradient) for row, m in enumerate(members)] if hooked else []
 
-    def parameters(self) -> Vec:
-        """The models as the rows of a matrix G x d."""
-        matrix: Vec = torch.cat([t.flatten(1) for t in self._models], 1).cpu().numpy()
-        return matrix
+    def fits(self) -> list[Fit]:
+        """[m.task.fit(m.start, m.rng, gradient=m.gradient) for m in members], up to rounding. The weights are the rows of
+        one matrix."""
+        models: Vec = torch.cat([t.flatten(1) for t in self._models], 1).cpu().numpy()
+        losses, steps = self._mean_losses(), self.steps.tolist()
+        return [Fit(Weights(models[row]), losses[row], steps[row]) for row in self.rows.tolist()]
+
+    def averaged_uplinks(self) -> list[Uplink]:
+        """What `LocalSGD.uplink` makes of these fits; the mean of the updates, by samples, is in the last one."""
+        samples = np.array([m.task.examples for m in self._members])
+        shares = (samples / samples.sum()).astype(np.float32)
+        after: Vec = torch.cat([torch.from_numpy(shares) @ t.flatten(1).cpu() for t in self._models]).numpy()
+        starts = {id(m.start.parameters): m.start.parameters for m in self._members}
+        before = weighted_sum([m.start.parameters for m in self._members], shares.tolist()) if len(starts) > 1 else None
+        mean = Weights(after - (self._members[0].start.parameters if before is None else before))
+        losses, sizes = self._mean_losses(), samples.tolist()
+        uplinks = [
+            Uplink(sizes[row], {}, metrics={"loss": losses[row]}, averaged=0, averaged_bytes=mean.nbytes)
+            for row in self.rows.tolist()
+        ]
+        uplinks[-1] = replace(uplinks[-1], weights={"delta": mean}, averaged=sum(sizes), averaged_bytes=0)
+        return uplinks
+
+    def _mean_losses(self) -> list[float]:
+        """Over the steps of each row."""
+        means: list[float] = (self._losses.cpu().numpy() / np.maximum(self.steps, 1)).tolist()
+        return means
 
     def step(self, active: int) -> None:
         """One step of SGD of the first `active` members, each on its next mini-batch."""
@@ -143,19 +175,21 @@ class Group:
             [t[:active] for t in stack] for stack in (self._models, self._gradients, self._velocities)
         )
         lr, momentum, decay = self._lr, self._config.momentum, self._config.weight_decay
-        values, slope = self._forward(models, active)
+        present = [t[:active] for t in self._start] or models
+        self._start = []
+        values, slope = self._forward(present, active)
         if not gradients and not velocities:
-            self._backward(models, values, slope, to=models, keep=1 - lr * decay, scale=-lr)
+            self._backward(present, values, slope, to=models, keep=1 - lr * decay, scale=-lr)
             return
         if gradients:
-            self._backward(models, values, slope, to=gradients, keep=0.0, scale=1.0)
+            self._backward(present, values, slope, to=gradients, keep=0.0, scale=1.0)
             for hook in self._hooks[:active]:
                 hook()
             if velocities:
                 torch._foreach_mul_(velocities, momentum)
                 torch._foreach_add_(velocities, gradients)
         else:
-            self._backward(models, values, slope, to=velocities, keep=momentum, scale=1.0)
+            self._backward(present, values, slope, to=velocities, keep=momentum, scale=1.0)
         direction = velocities or gradients
         if decay:
             torch._foreach_add_(direction, models, alpha=decay)
@@ -168,18 +202,18 @@ class Group:
         for layer in self._layers:
             values.append(layer.forward(models, values[-1]))
         log_probabilities = values[-1].log_softmax(2)
-        self.losses[:active] -= (log_probabilities.gather(2, y) * share).sum((1, 2))
+        self._losses[:active] -= (log_probabilities.gather(2, y) * share).sum((1, 2))
         return values, log_probabilities.exp_().scatter_(2, y, -1.0, reduce="add").mul_(share)
 
     def _backward(
         self, models: Stack, values: Sequence[Tensor], slope: Tensor, *, to: Stack, keep: float, scale: float
     ) -> None:
-        """to = keep * to + scale * gradients; `to` may be the models themselves."""
+        """to = keep * to + scale * gradients of `models`; `to` may be the models themselves."""
         for number in reversed(range(len(self._layers))):
             layer = self._layers[number]
             if layer.relu:
                 slope = torch.ops.aten.threshold_backward(slope, values[number + 1], 0)
-            before = slope @ models[layer.weight] if number else slope
+            before = layer.backward(models, slope) if number else slope
             layer.add_gradient(to, values[number], slope, keep, scale)
             slope = before
 
@@ -219,7 +253,8 @@ class Group:
 
 
 def _stack(vectors: Sequence[Vec], layout: Layout, device: torch.device) -> Stack:
-    """Flat vectors as stacked tensors, in torch's aligned memory: the rounding of products may depend on that."""
+    """Flat vectors as stacked tensors, in torch's aligned memory: the rounding of products may depend on that. Vectors that
+    are all the same object are stored once."""
     rows = len(vectors)
     vectors = vectors[:1] if len({id(vector) for vector in vectors}) == 1 else vectors  # most often the global model
     stack = [torch.empty(len(vectors), tensor.size) for tensor in layout.parameters]
@@ -227,7 +262,13 @@ def _stack(vectors: Sequence[Vec], layout: Layout, device: torch.device) -> Stac
         place = layout.slices[tensor.name]
         np.stack([vector[place] for vector in vectors], out=values.numpy())
     made = [v.view(-1, *t.shape).to(device) for t, v in zip(layout.parameters, stack, strict=True)]
-    return [tensor.expand(rows, *tensor.shape[1:]).contiguous() for tensor in made]
+    return [tensor.expand(rows, *tensor.shape[1:]) for tensor in made]
+
+
+def is_shared(stack: Tensor) -> bool:
+    """Whether all rows of a stacked tensor are the same memory: then a product for all clients is one of matrices, which is
+    faster than many small ones."""
+    return stack.stride(0) == 0
 
 
 def _batches(member: Member) -> Iterator[NDArray[np.int64]]:

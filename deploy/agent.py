@@ -26,6 +26,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedsim.deploy.machine_config import NODE, SERVER, NodeConfig, ServerConfig, read
+from fedsim.deploy.operators import SERVICE_KEY, create_key
 from fedsim.errors import FedsimError
 from fedsim.files import PRIVATE, write_bytes, write_text
 
@@ -52,7 +53,8 @@ def commands(home: Path) -> dict[str, list[str]]:
 
 def _server_commands(config: ServerConfig) -> dict[str, list[str]]:
     scripts, ca = Path(sys.executable).parent, str(config.ca)
-    superlink = [str(scripts / "flower-superlink"), "--enable-supernode-auth", "--isolation", "process"]
+    superlink = [sys.executable, "-P", "-m", "fedsim.deploy.superlink", "--enable-supernode-auth"]
+    superlink += ["--isolation", "process"]
     superlink += ["--ssl-certfile", str(config.certificate), "--ssl-keyfile", str(config.key), "--ssl-ca-certfile", ca]
     superlink += ["--database", "superlink.db", "--host", "127.0.0.1", "--port", str(config.control_port)]
     superlink += ["--fleet-api-address", f"{config.bind or '0.0.0.0'}:{config.fleet_port}"]
@@ -122,6 +124,8 @@ def run(home: Path) -> int:
     with _only_agent(home):
         if not (home / SECRET).exists():
             write_bytes(home / SECRET, secrets.token_bytes(32), PRIVATE)
+        if (home / SERVER).exists() and not (home / SERVICE_KEY).exists():
+            create_key(home / SERVICE_KEY)
         (home / "flwr").mkdir(exist_ok=True)
         environment = _environment(home)
         managed = [ManagedProcess(name, command, home, environment) for name, command in commands(home).items()]

@@ -1,6 +1,10 @@
 """Commands for the SuperLink, run on the server itself so that the control port need not be open to other machines.
 
-    python -m fedsim.deploy.control VERB [ARGUMENT...]      in the server's home folder; prints JSON, one value per line
+    python -m fedsim.deploy.control [--token] VERB [ARGUMENT...]   in a folder with server.json and the CA's certificate;
+                                                                   prints JSON, one value per line
+
+With --token the first line of standard input is an operator's token for this verb (see `fedsim.deploy.operators`). Without
+it the key of the server itself is used, which lies in its home folder and may only list and register nodes.
 
 ready       waits until the SuperLink answers
 register    reads public keys by node name (JSON, standard input); registers new keys, unregisters those not listed
@@ -18,7 +22,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fedsim.deploy import operators
 from fedsim.deploy.machine_config import read_server
+from fedsim.deploy.operators import SERVICE_KEY
 from fedsim.errors import FedsimError
 from fedsim.flower.control_api import ControlClient, SuperLinkUnreachable, to_pem
 
@@ -41,7 +47,7 @@ def ready(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
 
 
 def register(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
-    wanted = {to_pem(key): name for name, key in json.load(sys.stdin).items()}
+    wanted = {to_pem(key): name for name, key in json.load(sys.stdin.buffer).items()}
     known = {node["key"]: node for node in superlink.nodes()}
     for key, node in known.items():
         if key not in wanted:
@@ -94,9 +100,20 @@ def stop(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
 VERBS: dict[str, Verb] = {verb.__name__: verb for verb in (ready, register, nodes, runs, start, follow, stop)}
 
 
-def main(verb: str, arguments: list[str]) -> int:
+def main(words: list[str]) -> int:
+    signed = words[:1] == ["--token"]
+    verb, *arguments = words[1:] if signed else words
     config = read_server(Path())
-    superlink = ControlClient(f"127.0.0.1:{config.control_port}", str(config.ca))
+    try:
+        token = (
+            sys.stdin.buffer.readline().decode().strip()
+            if signed
+            else operators.token(Path(SERVICE_KEY), config.name, verb)
+        )
+    except FedsimError as error:
+        print(error, file=sys.stderr)
+        return 1
+    superlink = ControlClient(f"127.0.0.1:{config.control_port}", str(config.ca), token)
     try:
         for answer in VERBS[verb](superlink, arguments):
             print(json.dumps(answer), flush=True)
@@ -112,4 +129,4 @@ def main(verb: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsim.config import RunConfig
-from fedsim.deploy import machine_files, pki, previous_inventory
+from fedsim.deploy import audit, machine_files, operators, pki, previous_inventory, remembered_logs
+from fedsim.deploy.audit import Verified
 from fedsim.deploy.hosts import Host
 from fedsim.deploy.install import build_wheel, install
 from fedsim.deploy.inventory import Inventory
-from fedsim.deploy.machine_files import PACKAGES
+from fedsim.deploy.machine_files import LIVE, PACKAGES
 from fedsim.errors import FedsimError, unknown
 from fedsim.flower.control_api import start_request
 from fedsim.transport.polling import Polling
@@ -27,7 +28,8 @@ Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_SECONDS = 120.0  # for the nodes to come online
 # modules that run on the machines
-AGENT, CONTROL, POLICY = "fedsim.deploy.agent", "fedsim.deploy.control", "fedsim.deploy.policy"
+AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"
+POLICY, AUDIT = "fedsim.deploy.policy", "fedsim.deploy.audit"
 
 # Python code and shell scripts that run on the machines.
 VERSIONS = (
@@ -97,13 +99,17 @@ class Federation:
                 if purge:
                     host.run("sh", "-c", PURGE, host.home)
                     self.report(f"{host.name}: {host.home} is removed")
+                    removed.append(host.name)
             except FedsimError as error:
                 return str(error)
             return None
 
+        removed = list[str]()
         self._stop_runs()
         nodes = [*previous_inventory.removed_hosts(self.inventory), *self.nodes.values()]
         results = [*self._on_each(stop, nodes), stop(self.server)]
+        if removed:
+            remembered_logs.forget(self.inventory, removed)
         if problems := [problem for problem in results if problem]:
             raise FedsimError("not everything could be stopped\n" + "\n".join(problems))
         previous_inventory.delete(self.inventory)
@@ -172,13 +178,31 @@ class Federation:
 
     def logs(self, name: str, lines: int, follow: bool) -> Iterator[str]:
         """The last lines of every log of one machine; `follow`: and those that come."""
-        hosts = {host.name: host for host in self.hosts}
-        if name not in hosts:
-            unknown("node", name, hosts)
-        if not self._is_set_up(hosts[name]):
+        host = self._host(name)
+        if not self._is_set_up(host):
             raise FedsimError(f"{name}: it is not set up: run `fedsim deploy up`")
-        with hosts[name].stream("sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log") as output:
+        with host.stream("sh", "-c", f"exec tail -n {lines} {'-F' if follow else ''} *.log") as output:
             yield from output
+
+    def verify_logs(self) -> dict[str, Verified | str]:
+        """By machine: its unbroken audit log, or which line is broken; what is verified is remembered."""
+        known = remembered_logs.read(self.inventory)
+
+        def check(host: Host) -> Verified | str:
+            before = [str(value) for value in known.get(host.name, ())]
+            try:
+                found = json.loads(host.run_module(AUDIT, "verify", audit.FILE, *before))
+            except FedsimError as error:
+                return str(error)
+            return Verified(found["lines"], found["head"], tuple(found["incomplete"]))
+
+        found = dict(zip((host.name for host in self.hosts), self._on_each(check, self.hosts), strict=True))
+        remembered_logs.remember(self.inventory, {n: v for n, v in found.items() if isinstance(v, Verified)})
+        return found
+
+    def audit_log(self, name: str, lines: int) -> str:
+        """The last lines of the audit log of one machine."""
+        return self._host(name).run_module(AUDIT, "show", audit.FILE, str(lines))
 
     # Runs
 
@@ -208,7 +232,8 @@ class Federation:
 
     def _follow(self, run: str, output: Report) -> str:
         status, traceback = "unknown", list[str]()
-        with self.server.stream(self.server.python, "-P", "-m", CONTROL, "follow", run) as lines:
+        command = [self.server.python, "-P", "-m", CONTROL, "--token", "follow", run]
+        with self.server.stream(*command, stdin=self._token("follow")) as lines:
             for line in map(json.loads, lines):
                 if isinstance(line, dict):
                     status = line["status"]
@@ -247,7 +272,7 @@ class Federation:
         previous_inventory.save(self.inventory)
 
     def _copy_files(self) -> set[Host]:
-        """Copies to each home folder what is missing or differs there; returns the machines where something did."""
+        """Copies to each home folder what is missing or differs there; returns the machines that must restart for it."""
         nodes = {node.name: node for node in self.inventory.nodes}
 
         def copy(host: Host) -> Host | None:
@@ -261,7 +286,7 @@ class Federation:
             outdated = {name: content for name, content in wanted.items() if present.get(name) != _digest(content)}
             for name, content in outdated.items():
                 host.put(name, content, private=name in files.private)
-            return host if outdated else None
+            return host if set(outdated) - set(LIVE) else None
 
         return {host for host in self._on_each(copy, self.hosts) if host}
 
@@ -333,9 +358,19 @@ class Federation:
     # Commands on machines
 
     def _control(self, verb: str, *arguments: str, stdin: bytes = b"") -> list[Any]:
-        """Runs a verb of `fedsim.deploy.control` on the server; returns its answers."""
-        output = self.server.run_module(CONTROL, verb, *arguments, stdin=stdin)
+        """Runs a verb of `fedsim.deploy.control` on the server, signed by this operator; returns its answers."""
+        signed = self._token(verb, stdin) + stdin
+        output = self.server.run_module(CONTROL, "--token", verb, *arguments, stdin=signed)
         return [json.loads(line) for line in output.splitlines()]
+
+    def _token(self, verb: str, content: bytes = b"") -> bytes:
+        """The line that says who asks for this."""
+        key = operators.key_file(self.inventory)
+        return f"{operators.token(key, self.inventory.name, verb, content)}\n".encode()
+
+    def _host(self, name: str) -> Host:
+        hosts = {host.name: host for host in self.hosts}
+        return hosts[name] if name in hosts else unknown("node", name, hosts)
 
     def _is_running(self, host: Host) -> bool:
         return host.run_module(AGENT, "status", ".").strip() == "running"

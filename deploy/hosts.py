@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -67,18 +67,21 @@ class Host:
         return done.stdout.decode(errors="replace")
 
     @contextmanager
-    def stream(self, *command: str) -> Iterator[Iterator[str]]:
-        """The lines that a command prints, while it runs; leaving the context ends it."""
+    def stream(self, *command: str, stdin: bytes = b"") -> Iterator[Iterator[str]]:
+        """The lines that a command prints, while it runs; leaving the context ends it. `stdin`: a few bytes for it."""
         with subprocess.Popen(
             self.command(command),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             errors="replace",
             start_new_session=True,  # Ctrl-C reaches this process alone
         ) as process:
             assert process.stdout is not None
+            assert process.stdin is not None
             try:
+                with suppress(BrokenPipeError), process.stdin as pipe:  # it may have ended already
+                    pipe.write(stdin.decode())
                 yield (line.rstrip("\n") for line in process.stdout)
             finally:
                 process.terminate()

@@ -12,6 +12,7 @@ from fedsim.deploy.machine_config import Port
 from fedsim.errors import ConfigError, unknown
 
 FILE = "federation.toml"
+KEYS = ("name", "operator", "server", "node")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 VENV = ".fedsim/venv"  # on a machine reached by ssh, below the login folder
 # keys of the node config that `config` must not set
@@ -64,6 +65,7 @@ class Inventory:
     server: Server
     nodes: tuple[Node, ...]
     folder: Path  # of the file; the folder `secrets` with certificates and keys lies in it
+    operator: str = ""  # file with the private key that commands are signed with; empty: the only one in `secrets`
 
     @property
     def secrets(self) -> Path:
@@ -90,14 +92,15 @@ def read(path: Path, check: bool = True) -> Inventory:
         raise ConfigError(f"cannot read {path}: {error}. `fedsim deploy init` writes one") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    if unexpected := sorted(set(tree) - {"name", "server", "node"}):
-        unknown(f"key in {path}", unexpected[0], ("name", "server", "node"))
+    if unexpected := sorted(set(tree) - set(KEYS)):
+        unknown(f"key in {path}", unexpected[0], KEYS)
     try:
         nodes = [_node(position, dict(values)) for position, values in enumerate(tree.get("node", []))]
         server = build(Server, _joined(tree.get("server", {})), "server")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    inventory = Inventory(str(tree.get("name", "federation")), server, tuple(nodes), path.parent.resolve())
+    name, operator = str(tree.get("name", "federation")), str(tree.get("operator", ""))
+    inventory = Inventory(name, server, tuple(nodes), path.parent.resolve(), operator)
     if check:
         _check(inventory, path)
     return inventory

@@ -30,6 +30,7 @@ class ServerConfig:
     key: Path
     versions: Mapping[str, str] = field(hash=False)  # of the packages that must be the same on every machine
     bind: str = ""  # address to listen on for nodes; empty: all
+    operators: Path = Path("operators.json")  # who may use the SuperLink
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ def _build(kind: type[T], values: dict[str, Any], home: Path) -> T:
         raise ConfigError(f"missing keys: {', '.join(missing)}")
     extra: dict[str, Any] = {}  # what `build` does not convert: paths, which start in the home folder, and mappings
     for name, hint in get_type_hints(kind).items():
-        if hint is Path:
+        if hint is Path and key_of(name) not in values:
+            extra[name] = home / str(getattr(kind, name))
+        elif hint is Path:
             extra[name] = home / _expect(str, "a path", key_of(name), values)
         elif get_origin(hint) is not None:
             extra[name] = _expect(dict, "an object", key_of(name), values)

@@ -9,17 +9,20 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedsim import distribution
-from fedsim.deploy import pki
+from fedsim.deploy import operators, pki
 from fedsim.deploy.inventory import Inventory, Node
 from fedsim.deploy.machine_config import NODE, SERVER, NodeConfig, ServerConfig, to_json
+from fedsim.errors import ConfigError
 
+OPERATORS = "operators.json"
+LIVE = (OPERATORS,)  # a change of these needs no restart
 PACKAGES = (distribution.NAME, "flwr")  # must have the same version on every machine
 CA, CERTIFICATE, SERVER_KEY, NODE_KEY = Path("ca.crt"), Path("server.crt"), Path("server.key"), Path("node.key")
 
 
 @dataclass(frozen=True)
 class MachineFiles:
-    """Contents by file name; private files are readable by their owner alone."""
+    """Contents by file name; private files are readable by their owner alone. `LIVE` ones are read again and again."""
 
     private: dict[str, bytes]
     public: dict[str, bytes]
@@ -32,8 +35,17 @@ def server_files(inventory: Inventory) -> MachineFiles:
             SERVER: to_json(server_config(inventory)).encode(),
             str(CERTIFICATE): (inventory.secrets / pki.SERVER).read_bytes(),
             str(CA): (inventory.secrets / pki.CA).read_bytes(),
+            OPERATORS: operators_file(inventory),
         },
     )
+
+
+def operators_file(inventory: Inventory) -> bytes:
+    """Who may use the SuperLink; raises ConfigError if nobody may."""
+    known = operators.read(inventory.folder)
+    if not known:
+        raise ConfigError(f"{inventory.folder / operators.FILE} lists no operator: run `fedsim deploy init`")
+    return operators.to_json(known).encode()
 
 
 def node_files(inventory: Inventory, node: Node) -> MachineFiles:

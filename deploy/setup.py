@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedsim.deploy import pki
+from fedsim.deploy import operators, pki
 from fedsim.deploy.inventory import FILE, NAME, Inventory, node_template, read, template
 from fedsim.errors import ConfigError
 from fedsim.files import remove_leftovers, write_text
@@ -29,6 +29,7 @@ def init(folder: Path, name: str, host: str, nodes: int, add: list[str], rotate:
         remove_leftovers(secrets)
     write_text(inventory.secrets / ".gitignore", "*\n")
     yield from _create_ca(inventory)
+    yield from _create_operator(inventory)
     yield from _create_server_certificate(inventory, rotate)
     yield from _create_node_keys(inventory, rotate)
     yield from _remove_old_keys(inventory)
@@ -48,6 +49,16 @@ def _create_ca(inventory: Inventory) -> Iterator[str]:
     if not (inventory.secrets / pki.CA).exists():
         pki.create_ca(inventory.secrets, inventory.name)
         yield f"created a CA, {inventory.secrets / pki.CA}; its key stays on this machine"
+
+
+def _create_operator(inventory: Inventory) -> Iterator[str]:
+    """The first one, who may do everything and may add others."""
+    if operators.read(inventory.folder) or inventory.operator:
+        return
+    key = inventory.secrets / "operators" / f"{operators.FIRST}.key"
+    public = operators.public_key(key) if key.exists() else operators.create_key(key)
+    operators.add(inventory.folder, operators.FIRST, "admin", public)
+    yield f"created the operator {operators.FIRST}, whose key {key} signs your commands"
 
 
 def _create_server_certificate(inventory: Inventory, rotate: bool) -> Iterator[str]:

@@ -29,6 +29,7 @@ T = TypeVar("T")
 # What a parameter may be, declared in its type: `mu: NonNegativeFloat = 0.01`, `mode: Literal["a", "b"] = "a"`.
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
+Port = Annotated[int, Interval(ge=0, le=65535)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Interval(ge=0, le=1)]  # 0 and 1 included
@@ -148,6 +149,8 @@ class RunConfig:
     timeout: PositiveFloat = (
         3600.0  # seconds for a client's job (on Flower's grids from sending), and for the roll call
     )
+    metrics: Port = 0  # serve Prometheus metrics of the run on this port of loopback; 0: none
+    log_format: Literal["text", "json"] = "text"  # text | json: one JSON object per message, with run and client
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
     any_version: bool = False  # resume also a run that another version of fedsim began

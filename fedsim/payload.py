@@ -167,6 +167,10 @@ class Job:
     keep: bool = False  # the run is over: a client with a state directory stores its personal model as a file
     newcomer: bool = False  # the client never took part: it trains once for itself before its own model is tested
 
+    def with_down(self, down: Downlink) -> "Job":
+        """The same job with another downlink. Thousands are made in a round, for which `replace` takes long."""
+        return Job(**{**vars(self), "down": down})
+
 
 @dataclass(frozen=True)
 class Report:

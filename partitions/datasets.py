@@ -21,7 +21,7 @@ from fedsim import registry
 from fedsim.config import DataParams
 from fedsim.errors import ConfigError, unknown
 from fedsim.files import write_json, write_npy, write_text
-from fedsim.partitions import cache, hub, sources, transforms
+from fedsim.partitions import cache, hub, sources, text, transforms
 from fedsim.partitions.catalogue import Composite, Single
 from fedsim.partitions.large_arrays import Scratch, rows_of
 from fedsim.partitions.raw import Raw, moments
@@ -169,6 +169,8 @@ def find(name: str, root: str = "") -> Single | Composite:
         return Composite(name, f"{', '.join(parts)} side by side, sharing their labels", parts, "together")
     if Path(name).name == name and (own := sources.user_data(name, data_root(root))):
         return Single(name, f"the data at {own}")
+    if Path(name).exists():
+        raise ConfigError(f"dataset={name}: name data of your own by its absolute path, {Path(name).absolute()}")
     return unknown("dataset", name, [f"a file {data_root(root) / name}.npz", *registry.names("dataset")])
 
 
@@ -274,7 +276,7 @@ def _write(raw: Raw, folder: Path, progress: Progress | None) -> None:
     if not mean and raw.x_train.ndim == 4:
         mean, std = moments(np.load(folder / "x_train.npy", mmap_mode="r"))
     if raw.tokens:
-        write_text(folder / TOKENS, "".join(f"{token}\n" for token in raw.tokens))
+        write_text(folder / TOKENS, text.listed(raw.tokens))
     about = {
         "classes": _classes(raw),
         "objective": raw.spec.objective,

@@ -24,8 +24,8 @@ def rows_of(x: Array, dtype: np.dtype[Any] | None = None) -> int:
     return max(1, min(ROWS, BYTES // max(1, per_row)))
 
 
-def blocks(x: Array) -> Iterator[Array]:
-    step = rows_of(x)
+def blocks(x: Array, dtype: np.dtype[Any] | None = None) -> Iterator[Array]:
+    step = rows_of(x, dtype)
     return (x[start : start + step] for start in range(0, len(x), step))
 
 
@@ -35,8 +35,15 @@ def extent(x: Array) -> tuple[float, float]:
     return (float(np.min(found)), float(np.max(found))) if found else (0.0, 0.0)
 
 
-def is_finite(x: Array) -> bool:
-    return all(bool(np.isfinite(block).all()) for block in blocks(x))
+def first_not_finite(x: Array) -> int | None:
+    """The first row with NaN or infinity; None: there is none."""
+    done = 0
+    for block in blocks(x):
+        finite = np.isfinite(block).reshape(len(block), -1).all(1)
+        if not finite.all():
+            return done + int(np.argmin(finite))
+        done += len(block)
+    return None
 
 
 class Scratch:

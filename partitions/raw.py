@@ -11,7 +11,7 @@ from fedsim.errors import ConfigError
 from fedsim.partitions import text
 from fedsim.partitions.by_user import TEST_FRACTION
 from fedsim.partitions.catalogue import Single
-from fedsim.partitions.large_arrays import Scratch, blocks, extent, is_finite
+from fedsim.partitions.large_arrays import Scratch, blocks, extent, first_not_finite
 from fedsim.partitions.split import Array
 from fedsim.rng import stream
 
@@ -116,8 +116,8 @@ def moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
     def mean(center: Array, power: int) -> NDArray[np.float64]:
         """Over blocks: a float64 copy of all samples might not fit in memory."""
-        parts = (((block / scale - center.reshape(shape)) ** power).sum(axis, dtype=np.float64) for block in blocks(x))
-        return np.asarray(sum(parts, np.zeros(channels)) / (x.size // channels))
+        parts = ((block / scale - center.reshape(shape)) ** power for block in blocks(x, np.dtype(np.float64)))
+        return np.asarray(sum((part.sum(axis) for part in parts), np.zeros(channels)) / (x.size // channels))
 
     center = mean(np.zeros(channels), 1)
     variance = mean(center, 2)
@@ -145,8 +145,8 @@ def _samples(x: Array, where: str, spec: Single) -> Array:
             f"{where} must be numbers of shape N x F, N x T x C, N x H x W x C or the like, or texts, "
             f"not {x.dtype} of shape {x.shape}"
         )
-    if x.dtype.kind == "f" and not is_finite(x):
-        raise ConfigError(f"{where} holds NaN or infinity")
+    if x.dtype.kind == "f" and (row := first_not_finite(x)) is not None:
+        raise ConfigError(f"{where} holds NaN or infinity, first in sample {row}; every number must be finite")
     if x.ndim == 3 and (x.dtype == np.uint8 or len(spec.mean) == 1 or spec.vision):
         return x[:, None]
     if x.ndim == 4 and (x.shape[3] in (1, 3, 4) or x.shape[1] not in (1, 3, 4)):

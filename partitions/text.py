@@ -19,6 +19,7 @@ from fedsim.errors import ConfigError
 from fedsim.partitions.split import Array
 
 PAD, UNKNOWN, FIRST = 0, 1, 2
+ESCAPED = re.compile(r"\\([\\n])")  # in a vocabulary's file
 TOKEN = re.compile(r"[\w']+|[^\w\s]")
 COUNTED = 2_000_000  # different tokens that are counted at a time; beyond that the rarest so far are forgotten
 
@@ -68,7 +69,7 @@ class Tokenizer:
             found = Path(self.file).read_text(encoding="utf8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"data.tokens={self.file} cannot be read: {error}") from error
-        found = found[:-1] if found[-1] == "" else found
+        found = [ESCAPED.sub(lambda match: "\n" if match[1] == "n" else "\\", line) for line in found if line]
         repeated = [token for token, count in Counter(found).items() if count > 1]
         if repeated or not found:
             told = f"{repeated[0]!r} stands there twice" if repeated else "it is empty"
@@ -91,6 +92,11 @@ class TokenCounts:
     def ranked(self) -> list[str]:
         """The most frequent first, ties in the order of their characters."""
         return sorted(self._counts, key=lambda token: (-self._counts[token], token))
+
+
+def listed(tokens: Iterable[str]) -> str:
+    """The content of a vocabulary's file: a token in every line, in which \\n is a line break and \\\\ a backslash."""
+    return "".join(token.replace("\\", "\\\\").replace("\n", "\\n") + "\n" for token in tokens)
 
 
 def decoded(texts: Array, where: str) -> list[str]:

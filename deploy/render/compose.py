@@ -28,6 +28,7 @@ def files(inventory: Inventory) -> dict[str, File]:
         "config/ca.crt": File.of((folder / pki.CA).read_bytes()),
         "config/server.crt": File.of((folder / pki.SERVER).read_bytes()),
         "config/nodes.json": File.of(machine_files.public_keys(inventory)),
+        "config/operators.json": File.of(machine_files.operators_file(inventory)),
         "config/server.json": File.of(to_json(containers.server_config(inventory))),
         "secrets/server.key": secret((folder / pki.SERVER_KEY).read_bytes(), owner),
         **image_files(),
@@ -70,14 +71,14 @@ def _server(inventory: Inventory, owner: int) -> dict[str, Any]:
 
 
 def _register(owner: int) -> dict[str, Any]:
-    """Registers the nodes' public keys over the server's loopback and ends."""
+    """Registers the nodes' public keys over the server's loopback, with the server's own key on its volume, and ends."""
     return {
         **_container(owner),
         "command": ["sh", "-c", containers.REGISTER_KEYS],
         "restart": "on-failure",
         "network_mode": "service:server",
         "depends_on": {"server": {"condition": "service_healthy"}},
-        "volumes": _server_config(),
+        "volumes": [{**_home("server"), "read_only": True}, *_server_config()],
     }
 
 
@@ -128,7 +129,10 @@ def _server_config() -> list[dict[str, Any]]:
     about = _mount("./config/server.json", f"{containers.HOME}/server.json")
     return [
         about,
-        *(_mount(f"./config/{n}", f"{containers.CONFIG}/{n}") for n in ("ca.crt", "server.crt", "nodes.json")),
+        *(
+            _mount(f"./config/{n}", f"{containers.CONFIG}/{n}")
+            for n in ("ca.crt", "server.crt", "nodes.json", "operators.json")
+        ),
     ]
 
 

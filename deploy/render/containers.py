@@ -2,7 +2,7 @@
 
 /var/lib/fedsim            home folder, on a volume: state, runs, logs, the SuperLink's database
 /var/lib/fedsim/node.json  (or server.json) mounted over it, read-only
-/etc/fedsim                certificates, and on the server the public keys of the nodes
+/etc/fedsim                certificates, and on the server the public keys of nodes and operators
 /run/secrets               the machine's own private key
 /data                      a node's own data, read-only
 """
@@ -35,6 +35,7 @@ def server_config(inventory: Inventory) -> ServerConfig:
         ca=Path(CONFIG, "ca.crt"),
         certificate=Path(CONFIG, "server.crt"),
         key=Path(SECRETS, "server.key"),
+        operators=Path(CONFIG, "operators.json"),
     )
 
 

@@ -78,6 +78,7 @@ def _configs(inventory: Inventory) -> list[Tree]:
         "ca.crt": ca,
         "server.crt": (inventory.secrets / pki.SERVER).read_text(),
         "nodes.json": machine_files.public_keys(inventory),
+        machine_files.OPERATORS: machine_files.operators_file(inventory).decode(),
     }
     nodes = {n.name: {NODE: to_json(containers.node_config(inventory, n))} for n in inventory.nodes}
     machines = {"server": server, **{name: {**own, "ca.crt": ca} for name, own in nodes.items()}}

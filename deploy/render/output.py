@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
+from fedsim.deploy import operators
 from fedsim.deploy.install import SOURCE, build_wheel
 from fedsim.deploy.inventory import Inventory, Machine
 from fedsim.errors import ConfigError
@@ -54,7 +55,15 @@ def image_files() -> dict[str, File]:
 def operator_inventory(inventory: Inventory, machines: Mapping[str, Machine], remark: str) -> File:
     """An inventory that reaches the rendered machines, for `fedsim deploy status|run|logs --dir`."""
     server = inventory.server
-    lines = [f"# {remark}", f'name = "{inventory.name}"', "", "[server]", *_machine(server.host, machines["server"])]
+    key = json.dumps(str(operators.key_file(inventory)), ensure_ascii=False)  # stays where it is
+    lines = [
+        f"# {remark}",
+        f'name = "{inventory.name}"',
+        f"operator = {key}",
+        "",
+        "[server]",
+        *_machine(server.host, machines["server"]),
+    ]
     lines += [f"fleet-port = {server.fleet_port}", f"control-port = {server.control_port}"]
     for node in inventory.nodes:
         own = [f'name = "{node.name}"', f"partition-id = {node.partition_id}", f"port = {node.port}"]

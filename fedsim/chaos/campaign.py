@@ -16,6 +16,7 @@ from fedsim.registry import load
 LEVELS = {
     "inline": "fedsim.chaos.inline:Inline",
     "grid": "fedsim.chaos.grid:Grid",
+    "ray": "fedsim.chaos.ray:Ray",
 }
 OUTCOMES = (oracle.SAME, oracle.REFUSED, oracle.LOST, oracle.WRONG, oracle.HUNG)
 FAILED = (oracle.WRONG, oracle.HUNG)

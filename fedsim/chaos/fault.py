@@ -122,6 +122,8 @@ class Trial:
 class Process(Protocol):
     """A process of a run."""
 
+    pid: int
+
     def wait(self, patience: float) -> Ended:
         """Waits until it ends, at most so many seconds: then it is killed."""
 

@@ -10,7 +10,7 @@ from fedsim.errors import FedsimError
 from fedsim.results.folder_lock import LOCK
 from fedsim.results.record import read_events, read_manifest, read_summary
 
-MEASURED = ("seconds", "cost")  # of events and summaries: they depend on the machine
+MEASURED = ("seconds", "cost", "engine")  # of events and summaries: they depend on where a run was made
 SAME, REFUSED, LOST, WRONG, HUNG = "same", "refused", "loss", "wrong", "hung"
 
 

@@ -55,6 +55,7 @@ class Copy:
 
     def __init__(self, call: Callable[[], int], log: Path) -> None:
         self._log, self._began = log, time.monotonic()
+        self.grace = 0.0  # seconds that processes which it started have to end after it
         sys.stdout.flush()
         self.pid = os.fork()
         if not self.pid:
@@ -69,6 +70,9 @@ class Copy:
         _, status, usage = os.wait4(self.pid, 0)
         os.close(self._end)
         seconds, code = time.monotonic() - self._began, os.waitstatus_to_exitcode(status)
+        deadline = time.monotonic() + self.grace
+        while time.monotonic() < deadline and members(self.pid):
+            time.sleep(0.1)
         left = kill_session(self.pid)
         output = self._log.read_text(errors="replace") if self._log.exists() else ""
         return Ended(code if in_time else None, output, seconds, usage.ru_utime + usage.ru_stime, left)
@@ -108,7 +112,7 @@ def _run(call: Callable[[], int], log: Path) -> None:
 
 def kill_session(session: int) -> tuple[str, ...]:
     """Kills what is left of a session; returns the command lines."""
-    found = {pid: _command(pid) for pid in members(session)}
+    found = {pid: command_of(pid) for pid in members(session)}
     for pid in found:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -126,7 +130,8 @@ def members(session: int) -> Sequence[int]:
     return found
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """The command line of a process; empty if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     return ""

@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from threading import Lock
@@ -17,7 +17,7 @@ import numpy as np
 from fedsim import registry
 from fedsim.algorithm import Algorithm, ClientBehaviour
 from fedsim.attacks import SUCCESS, Attack, attack_of
-from fedsim.client.groups import Result, averaged
+from fedsim.client.groups import JobGroup, Result, averaged
 from fedsim.client.state_store import StateStore
 from fedsim.config import FineTuning, RunConfig, lr_at
 from fedsim.errors import ConfigError, FedsimError
@@ -45,26 +45,38 @@ READ = "batches-read"  # in the client's state: where batches in order continue
 MEMORY_SECONDS = 0.2  # between two readings of the process's peak memory, which cost as much as a small job
 
 
-@dataclass(frozen=True)
-class Order:
-    """A job with what its client must know besides: the classes of the model, the roles of what it sends (for filters),
-    whether it sleeps the job's delay, and how its group is treated."""
+def run_group(group: JobGroup, config: RunConfig, states: Sequence[ClientState]) -> list[Result]:
+    """The results of a group's jobs, each with the client's new state if it has one. A job that raises changes no state.
 
-    job: Job
-    classes: int
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    sleeps: bool = False
-    at_once: int = 1  # so many clients of the group are trained at once, if possible
-    averages: bool = False  # the updates of the group are averaged
-
-
-def run_order(order: Order, config: RunConfig, state: ClientState) -> Result:
-    """Runs a job; returns its result, and the client's new state if there is one. A job that raises changes no state."""
-    job, delay = order.job, order.job.simulated_delay
+    Updates that have no mean stay with their clients: the server then names those whose updates it refuses.
+    """
+    results = _results(group, config, states)
+    if not group.averages:
+        return list(results)
     try:
-        if order.sleeps:
-            sleep_delay(delay.delay, delay.absence is not None)
-        work = _client_job(order, config, state)
+        return averaged(results)
+    except ValueError as problem:
+        log.debug("a group of %d jobs is not averaged: %s", len(group.jobs), problem)
+        return run_group(replace(group, averages=False), config, states)
+
+
+def _results(group: JobGroup, config: RunConfig, states: Sequence[ClientState]) -> Iterable[Result]:
+    """The results one after the other; those of clients that are trained at once, and none of which fails, together."""
+    if group.at_once and len(group.jobs) > 1 and all(job.train for job in group.jobs):
+        try:
+            works = [_client_job(job, group, config, state) for job, state in zip(group.jobs, states, strict=True)]
+            if (answers := _train_at_once(works, group.averages)) is not None:
+                return [(answer, _changed(work)) for answer, work in zip(answers, works, strict=True)]
+        except Exception:
+            log.debug("a group of %d jobs failed: each is done by itself", len(group.jobs), exc_info=True)
+    return (_run(job, group, config, state) for job, state in zip(group.jobs, states, strict=True))
+
+
+def _run(job: Job, group: JobGroup, config: RunConfig, state: ClientState) -> Result:
+    try:
+        if group.sleeps:
+            sleep_delay(job.simulated_delay.delay, job.simulated_delay.absence is not None)
+        work = _client_job(job, group, config, state)
         answer = work.run()
     except Exception as error:
         log.debug("client %d: its job failed", job.client, exc_info=True)
@@ -72,30 +84,10 @@ def run_order(order: Order, config: RunConfig, state: ClientState) -> Result:
     return answer, _changed(work)
 
 
-def run_group(orders: Sequence[Order], config: RunConfig, states: Sequence[ClientState]) -> list[Result]:
-    """The results of the jobs of a group, which one worker gets together."""
-    size, results = orders[0].at_once, list[Result]()
-    for start in range(0, len(orders), size):
-        results += _run_at_once(orders[start : start + size], config, states[start : start + size])
-    return averaged(results) if orders[0].averages else results
-
-
-def _run_at_once(orders: Sequence[Order], config: RunConfig, states: Sequence[ClientState]) -> list[Result]:
-    """The results of jobs: trained at once if that is possible and none fails, else one after the other."""
-    if len(orders) > 1 and all(order.job.train for order in orders):
-        try:
-            works = [_client_job(order, config, state) for order, state in zip(orders, states, strict=True)]
-            if (answers := _train_at_once(works)) is not None:
-                return [(answer, _changed(work)) for answer, work in zip(answers, works, strict=True)]
-        except Exception:
-            log.debug("a group of %d jobs failed: each is done by itself", len(orders), exc_info=True)
-    return [run_order(order, config, state) for order, state in zip(orders, states, strict=True)]
-
-
-def _client_job(order: Order, config: RunConfig, state: ClientState) -> "ClientJob":
+def _client_job(job: Job, group: JobGroup, config: RunConfig, state: ClientState) -> "ClientJob":
     own = ClientState(dict(state.weights), dict(state.arrays), dict(state.numbers))
-    task, warm = task_of(config, order.job.client, order.classes, poisoned=poisons_data(config, order.job))
-    return ClientJob(order.job, config, task, behaviour_of(config), own, warm, order.roles)
+    task, warm = task_of(config, job.client, group.classes, poisoned=poisons_data(config, job))
+    return ClientJob(job, config, task, behaviour_of(config), own, warm, group.roles)
 
 
 def _changed(work: "ClientJob") -> ClientState | None:
@@ -103,30 +95,37 @@ def _changed(work: "ClientJob") -> ClientState | None:
     return state if work.job.train and (state.weights or state.arrays or state.numbers) else None
 
 
-def _train_at_once(works: Sequence["ClientJob"]) -> list[Answer] | None:
-    """The answers of jobs whose models are trained together; None if their algorithm or network cannot be."""
+def _train_at_once(works: Sequence["ClientJob"], averages: bool) -> list[Answer] | None:
+    """The answers of jobs whose models are trained together; None if their algorithm or network cannot be.
+
+    `averages`: the last answer may hold the mean of all updates.
+    """
     from fedsim.clients.local_sgd import LocalSGD
     from fedsim.clients.vectorized import Member, can_vectorize, fit_group
 
     first = works[0]
-    if not isinstance(first.behaviour, LocalSGD) or not can_vectorize(first.task):
+    behaviour = first.behaviour
+    if not isinstance(behaviour, LocalSGD) or not can_vectorize(first.task):
         return None
-    began, members, rngs, reports = time.perf_counter(), [], [], []
+    began, members, tested = time.perf_counter(), [], []
     for work in works:
-        down, state, rng = work.job.down, work.state, work.rng("train")
-        if not first.behaviour.vectorizes(work.task, down, state):
+        down, state = work.job.down, work.state
+        if not behaviour.vectorizes(work.task, down, state):
             return None
-        reports.append(work.test_received())
+        tested.append(work.test_received())
         work.start_at(state)
-        hook = first.behaviour.gradient_hook(work.task, down, state)
-        members.append(Member(work.task, down.model, rng, hook))
-        rngs.append(rng)
-    fits = fit_group(members)
+        hook = behaviour.gradient_hook(work.task, down, state)
+        members.append(Member(work.task, down.model, work.rng("train"), hook))
+    group = fit_group(members)
+    if averages and behaviour.sends_delta_alone and not any(work.job.test_local for work in works):
+        uplinks = group.averaged_uplinks()
+    else:
+        uplinks = [
+            behaviour.uplink(work.task, work.job.down, work.state, member.rng, fit)
+            for work, member, fit in zip(works, members, group.fits(), strict=True)
+        ]
     share = (time.perf_counter() - began) / len(works)
-    return [
-        work.finish(first.behaviour.uplink(work.task, work.job.down, work.state, rng, fit), tested, share)
-        for work, rng, fit, tested in zip(works, rngs, fits, reports, strict=True)
-    ]
+    return [work.finish(uplink, before, share) for work, uplink, before in zip(works, uplinks, tested, strict=True)]
 
 
 def described(error: Exception) -> str:
@@ -205,7 +204,8 @@ class ClientJob:
         local = self.evaluate(uplink.local) if self.job.test_local and uplink.local is not None else None
         self.watch.lap("test")
         cost = {**self.watch.seconds, **_peak_memory(self.task)}
-        return Answer(self.job, self.filtered(replace(uplink, local=None)), Report(*tested, local), cost)
+        sent = uplink if uplink.local is None else replace(uplink, local=None)
+        return Answer(self.job, self.filtered(sent), Report(*tested, local), cost)
 
     @cached_property
     def personal(self) -> Weights | PersonalModel:
@@ -236,8 +236,9 @@ class ClientJob:
         """What the run's filters let out of what the client, if it is malicious, made of its uplink."""
         if (attack := attack_in(self.config, self.job)) is not None:
             uplink = attack.on_client(uplink, self.roles, self.job.down, self.rng("attack"))
-        for name, each in zip(self.config.filter_names, _filters(self.config), strict=True):
-            uplink = each.on_client(uplink, self.roles, self.rng(f"filter-{name}"))
+        if self.config.filters:
+            for name, each in zip(self.config.filter_names, _filters(self.config), strict=True):
+                uplink = each.on_client(uplink, self.roles, self.rng(f"filter-{name}"))
         return uplink
 
     def test_received(self) -> tuple[Metrics | None, Metrics | None]:
@@ -372,8 +373,10 @@ def task_of(config: RunConfig, client: int, classes: int, poisoned: bool = False
 
 def attack_in(config: RunConfig, job: Job) -> Attack | None:
     """The attack that this job is part of, if its client is malicious."""
+    if config.attack == "none" or not job.train:
+        return None
     attack = attack_of(config)
-    return attack if job.train and job.client in attack.malicious(job.step) else None
+    return attack if job.client in attack.malicious(job.step) else None
 
 
 def poisons_data(config: RunConfig, job: Job) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsim.chaos.campaign import Campaign, Result
 
-DEFAULT_LEVELS = ("inline", "grid")
-CHOICES = ("inline", "grid")
+DEFAULT_LEVELS = ("inline", "grid", "ray")
+CHOICES = ("inline", "grid", "ray")
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:

@@ -54,6 +54,19 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     logs.add_argument("--lines", type=int, default=40, help="last lines of each log (default: %(default)s)")
     logs.add_argument("--follow", action="store_true", help="keep printing new lines")
 
+    operator = verb("operator", _operator, "who may use the federation: list, add, change or remove them")
+    operator.add_argument("name", nargs="?", help="name of the operator (default: list all)")
+    operator.add_argument("--role", choices=("read", "run", "admin"), help="what the operator may do")
+    operator.add_argument("--key", metavar="KEY", help="the operator's public key, or the file NAME.pub")
+    operator.add_argument("--new-key", type=Path, metavar="DIR", help="make NAME.key and NAME.pub there, for yourself")
+    operator.add_argument("--remove", action="store_true", help="take the right to use the federation away")
+
+    audit = verb("audit", _audit, "the audit logs of the server and the nodes")
+    audit.add_argument("action", choices=("verify", "show"), help="check that no log was changed, or print one")
+    audit.add_argument("node", nargs="?", default="server", help="whose log to print (default: %(default)s)")
+    audit.add_argument("--lines", type=int, default=40, help="last lines to print (default: %(default)s)")
+    audit.add_argument("--home", type=Path, help="verify or print the log in this home folder of this machine")
+
     down = verb("down", _down, "stop every process of the federation")
     down.add_argument("--purge", action="store_true", help="also remove the home folders, with the state of the nodes")
 
@@ -141,6 +154,46 @@ def _logs(args: argparse.Namespace) -> int:
     for line in _federation(args).logs(args.node, args.lines, args.follow):
         print(line, flush=True)
     return 0
+
+
+def _operator(args: argparse.Namespace) -> int:
+    from fedsim.deploy import operators
+
+    if args.name is None:
+        for each in operators.read(args.dir).values():
+            print(f"{each.name:<16} {each.role:<8} {each.key}")
+    elif args.new_key is not None:
+        path = args.new_key / f"{args.name}.key"
+        print(f"{operators.create_key(path)}\n{path} stays with you; send {path.with_suffix('.pub')} to an admin")
+    elif args.remove:
+        operators.remove(args.dir, args.name)
+        print(f"{args.name} is removed; `fedsim deploy up` tells the server")
+    elif args.role and args.key:
+        operators.add(args.dir, args.name, args.role, args.key)
+        print(f"{args.name} has the role {args.role}; `fedsim deploy up` tells the server")
+    else:
+        raise ConfigError("give --role and --key to add an operator, --new-key to make a key, or --remove")
+    return 0
+
+
+def _audit(args: argparse.Namespace) -> int:
+    from fedsim.deploy import audit
+
+    if args.home is not None:
+        return audit.main(args.action, args.home / audit.FILE, [str(args.lines)] if args.action == "show" else [])
+    federation = _federation(args)
+    if args.action == "show":
+        print(federation.audit_log(args.node, args.lines), end="")
+        return 0
+    broken = 0
+    for name, found in federation.verify_logs().items():
+        if isinstance(found, str):
+            broken += 1
+            print(f"BROKEN {found}" if found.startswith(f"{name}: ") else f"BROKEN {name}: {found}")
+            continue
+        cut = f"; cut off by a crash: {', '.join(map(str, found.incomplete))}" if found.incomplete else ""
+        print(f"ok     {name}: {found.lines} lines, the last one is {found.head[:12]}{cut}")
+    return 1 if broken else 0
 
 
 def _down(args: argparse.Namespace) -> int:

@@ -15,7 +15,8 @@ from flwr.serverapp import Grid
 
 from fedsim.allocator import keep_freed_memory
 from fedsim.client.app import app
-from fedsim.client.jobs import Order, described
+from fedsim.client.groups import JobGroup
+from fedsim.client.jobs import described
 from fedsim.config import RunConfig
 from fedsim.flower.grid import Run, empty_run, set_message_id, set_task_identity
 from fedsim.payload import Answer, ClientState, Failure
@@ -46,8 +47,8 @@ class LocalGrid(Grid):
         """
 
     @abstractmethod
-    def send_groups(self, groups: Sequence[Sequence[Order]]) -> None:
-        """Queues jobs; those of a group are given to one worker, which may train their models at once."""
+    def send_groups(self, groups: Sequence[JobGroup]) -> None:
+        """Queues jobs; those of a group are given to one worker."""
 
     @abstractmethod
     def receive_results(self, timeout: float) -> list[Answer | Failure]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from flwr.app import Error, Message
 
-from fedsim.client.groups import Result
-from fedsim.client.jobs import Order, forget, run_group
+from fedsim.client.groups import JobGroup, Result
+from fedsim.client.jobs import forget, run_group
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, LocalGrid, client_of, execute
-from fedsim.payload import Answer, Array, ClientState, Failure, Job
+from fedsim.payload import Answer, Array, ClientState, Downlink, Failure, Job
 from fedsim.weights import Weights
 
 
@@ -29,7 +29,7 @@ class Snapshot:
         down = job.down
         weights = {name: self._copy(value, frozen_weights) for name, value in down.weights.items()}
         arrays = {name: self._copy(value, frozen) for name, value in down.arrays.items()}
-        return replace(job, down=replace(down, weights=weights, arrays=arrays))
+        return job.with_down(Downlink(weights, arrays, down.numbers, down.shared))
 
     def _copy(self, value: Any, copy: Callable[[Any], Any]) -> Any:
         if id(value) not in self._copies:
@@ -57,46 +57,49 @@ class InlineGrid(LocalGrid):
         forget()  # of an earlier run in this process, whose files may have changed
         self._states: dict[int, ClientState] = {}
         self._messages: dict[str, Message] = {}
-        self._groups: deque[Sequence[Order]] = deque()
-        self._running: dict[Future[Sequence[Result]], Sequence[Order]] = {}
+        self._groups: deque[JobGroup] = deque()
+        self._running: dict[Future[Sequence[Result]], JobGroup] = {}
         self._threads = ThreadPoolExecutor(config.workers) if config.workers > 1 else None
+        self._most = (
+            2 * config.workers if self._threads else 1
+        )  # groups: threads shall find the next one when they are done
 
-    def send_groups(self, groups: Sequence[Sequence[Order]]) -> None:
+    def send_groups(self, groups: Sequence[JobGroup]) -> None:
         snapshot = Snapshot()  # a strategy may change its arrays in place before a client works on its job
-        self._groups.extend([[replace(o, job=snapshot.of(o.job)) for o in group] for group in groups])
+        self._groups.extend([replace(group, jobs=[snapshot.of(job) for job in group.jobs]) for group in groups])
 
     def receive_results(self, timeout: float) -> list[Answer | Failure]:
         """Works on the next groups of jobs until one is done, however long it takes. A job that fails leaves its client's
         state as it was."""
-        while self._groups and len(self._running) < max(1, self.config.workers) and self._is_free(self._groups[0]):
+        while self._groups and len(self._running) < self._most and self._is_free(self._groups[0]):
             group = self._groups.popleft()
             self._running[self._start(group)] = group
         wait(self._running, return_when=FIRST_COMPLETED)
         done = [future for future in self._running if future.done()]
         return [result for future in done for result in self._finish(self._running.pop(future), future.result())]
 
-    def _is_free(self, group: Sequence[Order]) -> bool:
+    def _is_free(self, group: JobGroup) -> bool:
         """Whether none of its clients is at work: the jobs of a client are done one after the other."""
-        busy = {order.job.client for running in self._running.values() for order in running}
-        return busy.isdisjoint(order.job.client for order in group)
+        busy = {job.client for running in self._running.values() for job in running.jobs}
+        return busy.isdisjoint(job.client for job in group.jobs)
 
-    def _start(self, group: Sequence[Order]) -> Future[Sequence[Result]]:
-        states = [self._states.get(order.job.client, ClientState()) for order in group]
+    def _start(self, group: JobGroup) -> Future[Sequence[Result]]:
+        states = [self._states.get(job.client, ClientState()) for job in group.jobs]
         if self._threads is not None:
             return self._threads.submit(self._work_on, group, states)
         done: Future[Sequence[Result]] = Future()
         done.set_result(self._work_on(group, states))
         return done
 
-    def _work_on(self, group: Sequence[Order], states: Sequence[ClientState]) -> Sequence[Result]:
+    def _work_on(self, group: JobGroup, states: Sequence[ClientState]) -> Sequence[Result]:
         began = time.monotonic()
         results = run_group(group, self.config, states)
-        if time.monotonic() - began > self.config.timeout * len(group):
-            return [(Failure(order.job, self.too_long), None) for order in group]
+        if time.monotonic() - began > self.config.timeout * len(group.jobs):
+            return [(Failure(job, self.too_long), None) for job in group.jobs]
         return results
 
-    def _finish(self, group: Sequence[Order], results: Sequence[Result]) -> list[Answer | Failure]:
-        self._states |= {o.job.client: s for o, (_, s) in zip(group, results, strict=True) if s is not None}
+    def _finish(self, group: JobGroup, results: Sequence[Result]) -> list[Answer | Failure]:
+        self._states |= {job.client: s for job, (_, s) in zip(group.jobs, results, strict=True) if s is not None}
         return [result for result, _ in results]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from math import inf
 from typing import Any
@@ -20,15 +19,14 @@ from ray.exceptions import RayError, RayTaskError
 
 from fedsim import registry
 from fedsim.allocator import keep_freed_memory
-from fedsim.client.groups import averaged
-from fedsim.client.jobs import Order
+from fedsim.client.groups import JobGroup
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
 from fedsim.engine.ray_queue import CALLS_PER_WORKER, Call, Queued, Slot, Work, share
 from fedsim.engine.ray_session import CHECK_SECONDS, LastWords, Watchdog, connect, worker_shares
 from fedsim.engine.serialize import Bytes, deserialize, serialize
 from fedsim.errors import FedsimError
-from fedsim.payload import Answer, ClientState, Downlink, Failure, Job
+from fedsim.payload import Answer, ClientState, Failure, Job, Report, Uplink
 from fedsim.transport import wire
 
 log = logging.getLogger(__name__)
@@ -36,6 +34,7 @@ ATTEMPTS = 3  # a job is sent again twice before the death of its worker counts 
 BUNDLE, BUNDLE_SECONDS = 64, 0.1  # short jobs share a call: at most so many, and about so much work
 START_SECONDS = 600.0  # a worker that needs longer to start will not come: its machine or its GPU is missing
 Serialized = tuple[bytes, list[Bytes]]
+Outcome = tuple[Uplink | None, Report, Mapping[str, float]] | str  # an answer or the reason of a failure, without job
 JobArguments = tuple[bytes, list[int], list[int | None]]  # the head of a work, positions of its buffers and its states
 
 
@@ -82,7 +81,7 @@ class Worker:
             reply, after = execute(work, self._config, before[0])
             return serialize(reply), [after]
         results = run_group(work, self._config, before)
-        return serialize([without_job(result) for result, _ in results]), [state for _, state in results]
+        return serialize([_outcome(result) for result, _ in results]), [state for _, state in results]
 
 
 class RayGrid(LocalGrid):
@@ -112,13 +111,13 @@ class RayGrid(LocalGrid):
         self._replies: dict[str, Message] = {}  # by the id of the message they answer
         self._results: list[Answer | Failure] = []
 
-    def send_groups(self, groups: Sequence[Sequence[Order]]) -> None:
+    def send_groups(self, groups: Sequence[JobGroup]) -> None:
         shared: dict[int, Any] = {}
         for place, group in enumerate(groups):
-            kind = wire.TRAIN if group[0].job.train else wire.EVALUATE
+            kind = wire.TRAIN if group.jobs[0].train else wire.EVALUATE
             # a single client goes where its data is; groups are spread, and a client is in the same one every time
-            home = group[0].job.client if len(group) == 1 else place
-            self._queue(group, [order.job.client for order in group], kind, shared, home)
+            home = group.jobs[0].client if len(group.jobs) == 1 else place
+            self._queue(group, group.clients, kind, shared, home)
         self._dispatch()
 
     def receive_results(self, timeout: float) -> list[Answer | Failure]:
@@ -151,7 +150,7 @@ class RayGrid(LocalGrid):
         found = self._take_replies(message_ids)
         for late in self._replies.values():
             client, kind = late.metadata.src_node_id - FIRST_NODE, late.metadata.message_type
-            log.info("client %d: a late reply to a %s message is discarded", client, kind)
+            log.info("client %d: a late reply to a %s message is discarded", client, kind, extra={"client": client})
         self._replies.clear()
         return found
 
@@ -192,7 +191,6 @@ class RayGrid(LocalGrid):
         """Takes the jobs of the next call from a queue. A job that was sent before gets a worker to itself."""
         if not queue or (queue[0].attempts and slot.calls):
             return []
-        self._split_last_groups(queue)
         first = queue.popleft()
         seconds = self._seconds.get(first.kind, BUNDLE_SECONDS) * len(first.clients)
         room = min(BUNDLE, int(BUNDLE_SECONDS / max(seconds, 1e-6)), 1 + len(queue) // CALLS_PER_WORKER)
@@ -200,12 +198,6 @@ class RayGrid(LocalGrid):
         while len(jobs) < room and not first.attempts and queue and not queue[0].attempts:
             jobs.append(queue.popleft())
         return jobs
-
-    def _split_last_groups(self, queue: deque[Queued]) -> None:
-        """Splits the first group of a queue if no more jobs wait than there are workers: all shall finish together."""
-        work, waiting = queue[0].work, sum(len(slot.queue) for slot in self._slots)
-        if not isinstance(work, Message) and waiting <= len(self._slots) and len(work) > work[0].at_once:
-            queue.extendleft(reversed(queue.popleft().pieces(work[0].at_once)))
 
     def _submit(self, slot: Slot, jobs: list[Queued]) -> None:
         arguments: dict[int, tuple[int, Any]] = {}  # by identity: what several jobs share is passed once
@@ -293,14 +285,7 @@ class RayGrid(LocalGrid):
         if isinstance(job.work, Message):
             self._replies[job.work.metadata.message_id] = result
             return
-        results = [_with_job(each, order.job) for each, order in zip(result, job.work, strict=True)]
-        if (group := job.part_of) is None:
-            self._results += results
-            return
-        group.results |= {each.job.client: each for each in results}
-        if len(group.results) == len(group.orders):
-            whole = [(group.results[order.job.client], None) for order in group.orders]
-            self._results += [each for each, _ in averaged(whole)]
+        self._results += [_result(*each) for each in zip(job.work.jobs, result, strict=True)]
 
     def _overdue_at(self, slot: Slot) -> float:
         """When the call a worker is at has lasted too long, on the monotonic clock."""
@@ -322,7 +307,7 @@ class RayGrid(LocalGrid):
             return
         if len(call.jobs) == 1 and len(call.jobs[0].clients) == 1:
             self._fail(call.jobs.pop(), self.too_long)
-        call.jobs[:] = [single for job in call.jobs for single in job.pieces(1)]
+        call.jobs[:] = [single for job in call.jobs for single in job.singly()]
         for job in (job for unbegun in later for job in unbegun.jobs):
             job.attempts -= 1
         ray.kill(slot.actor)
@@ -347,22 +332,12 @@ class RayGrid(LocalGrid):
         if isinstance(job.work, Message):
             self._take(job, Message(Error(CRASHED, reason), reply_to=job.work))
         else:
-            self._take(job, [Failure(order.job, reason) for order in job.work])
+            self._take(job, [reason for _ in job.clients])
 
 
-def _with_job(result: Answer | Failure, job: Job) -> Answer | Failure:
-    if isinstance(result, Failure):
-        return replace(result, job=job)
-    return Answer(job, result.uplink, result.report, result.cost)
+def _result(job: Job, outcome: Outcome) -> Answer | Failure:
+    return Failure(job, outcome) if isinstance(outcome, str) else Answer(job, *outcome)
 
 
-def without_job(result: Answer | Failure) -> Answer | Failure:
-    """A result whose job carries no model: the driver still has it."""
-    job = result.job
-    bare = Job(job.client, job.step, Downlink())  # the driver puts the whole job in its place
-    if isinstance(result, Failure):
-        return replace(result, job=bare)
-    uplink = (
-        result.uplink if result.uplink is None or result.uplink.local is None else replace(result.uplink, local=None)
-    )
-    return Answer(bare, uplink, result.report, result.cost)
+def _outcome(result: Answer | Failure) -> Outcome:
+    return result.reason if isinstance(result, Failure) else (result.uplink, result.report, result.cost)

@@ -1,28 +1,18 @@
 """What waits for the workers of the Ray engine and what they are at: jobs in queues, and calls of several jobs."""
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 from flwr.app import Message
 
-from fedsim.client.jobs import Order
+from fedsim.client.groups import JobGroup
 from fedsim.engine.serialize import Bytes, serialize
-from fedsim.payload import Answer, Failure
 
 CALLS_PER_WORKER = 2  # so that the next call is there when a worker becomes free
 SHARED_BYTES = 64 * 1024  # from this size on a buffer enters the object store by itself
-Work = Message | Sequence[Order]  # a message of Flower's, or a group of jobs as they are
-
-
-@dataclass(eq=False)
-class Split:
-    """A group whose jobs went to several workers: its results are averaged here when all have arrived."""
-
-    orders: Sequence[Order]
-    results: dict[int, Answer | Failure] = field(default_factory=dict)  # by client
+Work = Message | JobGroup
 
 
 @dataclass(eq=False)
@@ -37,19 +27,17 @@ class Queued:
     shared: dict[int, Any]  # address of a buffer -> its reference in the object store
     home: int  # the slot whose worker has the data of the clients in memory
     attempts: int = 0
-    part_of: Split | None = None
 
-    def pieces(self, size: int) -> "list[Queued]":
-        """Jobs of `size` clients of a group each, or the job itself if it has no more."""
-        if isinstance(self.work, Message) or len(self.work) <= size:
+    def singly(self) -> "list[Queued]":
+        """A job for each client of a group, or the job itself if it has no more than one. Nothing is averaged then."""
+        if isinstance(self.work, Message) or len(self.clients) == 1:
             return [self]
-        whole = self.part_of or (Split(self.work) if self.work[0].averages else None)
         found = []
-        for start in range(0, len(self.work), size):
-            work = [replace(order, averages=False) for order in self.work[start : start + size]]
+        for job in self.work.jobs:
+            work = replace(self.work, jobs=[job], averages=False)
             head, buffers = serialize(work)
-            clients, passed = [order.job.client for order in work], [share(b, self.shared) for b in buffers]
-            found.append(Queued(work, clients, self.kind, head, passed, self.shared, self.home, self.attempts, whole))
+            passed = [share(b, self.shared) for b in buffers]
+            found.append(Queued(work, [job.client], self.kind, head, passed, self.shared, self.home, self.attempts))
         return found
 
 

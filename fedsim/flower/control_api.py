@@ -28,6 +28,7 @@ from flwr.supercore.error import FlowerError
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
@@ -42,16 +43,29 @@ class SuperLinkRefused(FedsimError):
     """The SuperLink answered with an error."""
 
 
+class _Bearer:
+    """Adds a token to every request."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        if self._token:
+            context.request.headers["Authorization"] = f"Bearer {self._token}"
+        return call_next(context)
+
+
 class ControlClient:
     """Calls raise SuperLinkUnreachable or SuperLinkRefused."""
 
-    def __init__(self, address: str, ca: str) -> None:
-        """`address` is HOST:PORT of the Control API, `ca` the file of the CA certificate that vouches for it."""
+    def __init__(self, address: str, ca: str, token: str = "") -> None:
+        """`address` is HOST:PORT of the Control API, `ca` the file of the CA certificate that vouches for it, `token` what
+        says who asks."""
         self._client = ControlHttpClient.from_server_address(
             address,
             insecure=False,
             root_certificates=ca,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="fedsim")],
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="fedsim"), _Bearer(token)],
         )
 
     def close(self) -> None:
@@ -121,8 +135,18 @@ def _errors() -> Iterator[None]:
         yield
     except httpx.TransportError as error:
         raise SuperLinkUnreachable(str(error)) from error
+    except httpx.HTTPStatusError as error:
+        raise SuperLinkRefused(_detail(error.response) or str(error)) from error
     except (FlowerError, httpx.HTTPError) as error:
         raise SuperLinkRefused(str(error)) from error
+
+
+def _detail(response: httpx.Response) -> str:
+    """The reason in an error of the SuperLink; empty if it gives none."""
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _node(node: Any) -> dict[str, Any]:

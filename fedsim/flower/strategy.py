@@ -134,7 +134,8 @@ class FlowerStrategy(Strategy):
             answer = wire.unpack_answer(reply, jobs[reply.metadata.reply_to_message_id], expects)
             result = filtered_on_server(self._filters, answer, expects)
             if isinstance(result, Failure):
-                log.warning("client %d failed: %s", result.job.client, result.reason)
+                about = {"client": result.job.client}
+                log.warning("client %d failed: %s", result.job.client, result.reason, extra=about)
             else:
                 found.append(result)
         return sorted(found, key=lambda answer: answer.job.client)

@@ -1,9 +1,11 @@
 """How far a run is, for the user: a bar on a terminal, plain lines in a log."""
 
+import logging
 import re
 import sys
 from typing import Protocol
 
+log = logging.getLogger(__name__)
 LINES = 20  # about so many lines in a log, however long the run
 
 
@@ -123,6 +125,28 @@ class Silent:
         pass
 
 
-def for_output() -> Progress:
-    """A bar if standard output is a terminal, else lines."""
+class Logged:
+    """Messages of the logger, one per round and evaluation."""
+
+    def begin(self, title: str, rounds: int, done: int = 0) -> None:
+        self._rounds = rounds
+        log.info("%s: %d rounds, %d already done", title, rounds, done)
+
+    def within(self, rounds: float) -> None:
+        pass
+
+    def round(self, number: int) -> None:
+        log.info("round %d of %d is done", number, self._rounds, extra={"round": number})
+
+    def evaluated(self, number: int, text: str) -> None:
+        log.info("after round %d: %s", number, text, extra={"round": number})
+
+    def end(self) -> None:
+        pass
+
+
+def for_output(form: str = "text") -> Progress:
+    """Messages if the output is JSON; else a bar if standard output is a terminal, and lines otherwise."""
+    if form == "json":
+        return Logged()
     return Bar() if sys.stdout.isatty() else Lines()

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim import peak_memory, registry
+from fedsim import logs, peak_memory, registry
 from fedsim.attacks import attack_of, malicious_clients
 from fedsim.config import RunConfig, Scalar
 from fedsim.distribution import installed_version
@@ -41,7 +41,17 @@ from fedsim.results.progress import Progress, Silent
 from fedsim.server.fleet import Client, Fleet
 
 # Keys that say where and how patiently a run works, not what it is.
-MAY_CHANGE = ("checkpoint-every", "timeout", "device", "data-root", "workers", "worker-gpus", "server-memory")
+MAY_CHANGE = (
+    "checkpoint-every",
+    "timeout",
+    "device",
+    "data-root",
+    "workers",
+    "worker-gpus",
+    "server-memory",
+    "metrics",
+    "log-format",
+)
 COSTS = ("training", "communication", "aggregation", "evaluation")  # what wall time goes into
 MANIFEST, SUMMARY, MODEL = "manifest.json", "summary.json", "model.npz"
 COPY = f"{checkpoints.FOLDER}/{MANIFEST}"  # of the manifest, for a run whose manifest was damaged
@@ -165,7 +175,7 @@ class Record:
         if self.config.resume:
             self._replay(done, lines)
         self._manifest("running", copy=True)
-        config = self.config
+        config, logs.context["run"] = self.config, self.run.id
         self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
         for observer in self._observers:
             observer.begin(self)

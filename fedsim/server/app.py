@@ -1,6 +1,7 @@
 """The ServerApp: reads the configuration, builds the strategy, runs it. The same object on every engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from fedsim.flower.strategy import FlowerStrategy
 from fedsim.logs import print_messages
 from fedsim.results import progress
 from fedsim.results.folder_lock import locked
+from fedsim.results.observers import observed_by
 from fedsim.results.record import Record, new_folder, old_folder
 from fedsim.server.fleet import check_models
 from fedsim.server_optimizers import server_optimizer_of
@@ -80,11 +82,29 @@ def run_folder(config: RunConfig) -> Path:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     retry_sooner()
-    print_messages()
     config = from_run_config(context.run_config)
+    print_messages(config.log_format)
     folder = run_folder(config)
     with locked(folder):
         config = config.replace(out=str(folder))
         run_folder(config)  # checked again: another process may just have ended there
-        record = Record(folder, config, getattr(grid, "engine", "flower"), progress.for_output())
-        build(config).start(grid, record=record)
+        with _exporting(config):
+            shown = progress.for_output(config.log_format)
+            record = Record(folder, config, getattr(grid, "engine", "flower"), shown)
+            build(config).start(grid, record=record)
+
+
+@contextmanager
+def _exporting(config: RunConfig) -> Iterator[None]:
+    """Serves metrics of the run that happens inside, if it asks for them. Raises ConfigError if the port cannot be had."""
+    if not config.metrics:
+        yield
+        return
+    from fedsim.results.prometheus import Exporter
+
+    exporter = Exporter(config.metrics)
+    try:
+        with observed_by([exporter]):
+            yield
+    finally:
+        exporter.close()

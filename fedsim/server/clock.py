@@ -4,7 +4,7 @@ import heapq
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fedsim.payload import Answer, Downlink, Failure, Job
@@ -29,16 +29,21 @@ class Event:
     arrived: float
 
 
-@dataclass(order=True)
+@dataclass
 class PendingJob:
-    """A job that is not finished in virtual time; ordered so that ties do not depend on the machine."""
+    """A job that is not finished in virtual time."""
 
     finish: float
-    train: bool  # an evaluation takes no time and comes first
+    train: bool
     client: int
-    sent: float = field(compare=False)
-    job: Job = field(compare=False)
-    result: Result | None = field(compare=False, default=None)  # known before its time: it is computed at once
+    sent: float
+    job: Job
+    result: Result | None = None  # known before its time: it is computed at once
+
+    @property
+    def turn(self) -> tuple[float, bool, int]:
+        """When it comes: an evaluation takes no time and comes first, and ties do not depend on the machine."""
+        return self.finish, self.train, self.client
 
     def without_model(self) -> "PendingJob":
         """A copy for a checkpoint: with the result known, the model that was sent is not needed any more."""
@@ -86,9 +91,9 @@ class VirtualClock(Clock):
 
     def __init__(self, messenger: Messenger, now: float = 0.0, pending: Sequence[PendingJob] = ()) -> None:
         super().__init__()
-        self._now, self._messenger, self._pending = now, messenger, list(pending)
+        self._now, self._messenger = now, messenger
+        self._pending = sorted((job.turn, job) for job in pending)  # a heap; no two jobs have the same turn
         self._unanswered: dict[tuple[int, bool], PendingJob] = {}  # pending jobs without a result
-        heapq.heapify(self._pending)
 
     @property
     def now(self) -> float:
@@ -96,7 +101,7 @@ class VirtualClock(Clock):
 
     @property
     def due(self) -> bool:
-        return bool(self._pending) and self._pending[0].finish <= self._now
+        return bool(self._pending) and self._pending[0][1].finish <= self._now
 
     def send(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -105,15 +110,15 @@ class VirtualClock(Clock):
                 self._unanswered[_key(job)] = pending
             else:
                 pending.result = Failure(job, "dropped out")
-            heapq.heappush(self._pending, pending)
+            heapq.heappush(self._pending, (pending.turn, pending))
             self.evaluating += not job.train
         self._keep(self._messenger.send([job for job in jobs if job.simulated_delay.absence is None]))
 
     def next(self, deadline: float | None) -> Event | None:
-        if not self._pending or (deadline is not None and self._pending[0].finish > deadline):
+        if not self._pending or (deadline is not None and self._pending[0][1].finish > deadline):
             self._now = self._now if deadline is None else max(self._now, deadline)
             return None
-        first = heapq.heappop(self._pending)
+        _, first = heapq.heappop(self._pending)
         while first.result is None:
             self._keep(self._messenger.receive())
         self._now = max(self._now, first.finish)
@@ -123,7 +128,7 @@ class VirtualClock(Clock):
     def pending_jobs(self) -> list[PendingJob]:
         while self._unanswered:
             self._keep(self._messenger.receive())
-        return sorted(self._pending)
+        return [job for _, job in sorted(self._pending)]
 
     def _keep(self, results: Sequence[Result]) -> None:
         for result in results:

@@ -133,6 +133,8 @@ class Fleet:
 
     def next_return(self, now: float) -> float | None:
         """When the next absent client is back; None if no return is known."""
+        if not self.absent_until:  # asked for every result
+            return None
         return min((t for t in self.absent_until.values() if now < t < inf), default=None)
 
 

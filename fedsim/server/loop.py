@@ -101,8 +101,10 @@ class Loop(Generic[S]):
                 others = sorted(set(now.idle) - set(admitted))
                 jobs += [self._evaluation_job(state, client, step) for client in others]
             cohort, within_training = cohort + len(admitted), False
-            self._send(jobs)
-            deadline = self._deadline(step, began, cohort, buffer)
+            if jobs:
+                self._send(jobs)
+                now = self._situation(step, began, cohort, buffer)
+            deadline = self._deadline(now)
             event = self.clock.next(deadline)
             if event is None and deadline is None and not (self.liveness and self.liveness.wait_for_return()):
                 raise FedsimError(self._no_result(step + 1))
@@ -129,10 +131,10 @@ class Loop(Generic[S]):
         idle = Lazy(lambda: fleet.idle(clock.now))  # most events admit no client
         return Situation(step, clock.now, began, idle, len(fleet.busy), current, cohort, len(buffer), first, clock.due)
 
-    def _deadline(self, step: int, began: float, cohort: int, buffer: Sequence[Arrival]) -> float | None:
+    def _deadline(self, now: Situation) -> float | None:
         """When to stop waiting for the next result: at the pace's deadline, or when a client returns. Not in the past:
         a result that is due now is still taken."""
-        times = self.pace.deadline(self._situation(step, began, cohort, buffer)), self.fleet.next_return(self.clock.now)
+        times = self.pace.deadline(now), self.fleet.next_return(now.now)
         return max((min(t for t in times if t is not None)), self.clock.now) if times != (None, None) else None
 
     def _training_job(self, state: S, client: int, step: int, evaluate: bool) -> Job:
@@ -157,7 +159,8 @@ class Loop(Generic[S]):
     def _evaluate_now(self, state: S, step: int) -> None:
         """Evaluates every client that can answer, with messages of their own that take no virtual time."""
         present = self.fleet.idle(self.clock.now) + (list(self.fleet.busy) if self.overlap else [])
-        self._send([self._evaluation_job(state, client, step) for client in sorted(present)])
+        if present:
+            self._send([self._evaluation_job(state, client, step) for client in sorted(present)])
         while self.clock.evaluating and (event := self.clock.next(None)) is not None:
             self._process_after_end(event, step)  # on the wall clock a training job may end during the last evaluation
 
@@ -178,8 +181,7 @@ class Loop(Generic[S]):
         self.fleet.busy |= {job.client: job.step for job in jobs if job.train}
         self._started_from.update(job.step for job in jobs if job.train)
         self.record.sent(jobs, self.clock.now)
-        if jobs:
-            self.clock.send(jobs)
+        self.clock.send(jobs)
 
     def _process(self, event: Event, step: int) -> Arrival | None:
         """Records a result; returns it if it is one of training that the pace keeps for the next update."""
@@ -196,7 +198,7 @@ class Loop(Generic[S]):
                 absence = inf if result.absence is None else result.absence
                 self.fleet.absent_until[job.client] = event.arrived + absence
             if result.offline and self.liveness is not None:
-                log.warning("client %d is lost: %s", job.client, result.reason)
+                log.warning("client %d is lost: %s", job.client, result.reason, extra={"client": job.client})
             return None
         if result.uplink is None:
             return None

@@ -100,10 +100,10 @@ class Liveness:
             self._refuse(node, f"client {found.id} came back with other data and stays out: {other}", found.id)
         else:
             self._fleet.rejoin(found)
-            log.info("client %d is back", found.id)
+            log.info("client %d is back", found.id, extra={"client": found.id})
 
     def _refuse(self, node: int, reason: str, client: int | None = None) -> None:
-        log.warning("%s", reason)
+        log.warning("%s", reason, extra={} if client is None else {"client": client})
         self._refused.add(node)
         if client is not None:
             self.refusals.append(Failure(Job(client, 0, Downlink(), train=False), reason, offline=True))

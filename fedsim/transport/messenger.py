@@ -117,7 +117,11 @@ class Messenger:
     def resend(self, message_ids: Iterable[str]) -> bool:
         """Sends jobs again whose messages were lost, with their old deadlines; returns whether the grid refused one."""
         for sent in map(self.in_flight.pop, message_ids):
-            log.warning("client %d: its job or its answer was lost on the way, sending it again", sent.job.client)
+            log.warning(
+                "client %d: its job or its answer was lost on the way, sending it again",
+                sent.job.client,
+                extra={"client": sent.job.client},
+            )
             self._failures += self.send([sent.job], sent.deadline)
         return bool(self._failures)
 

@@ -15,6 +15,7 @@ from fedsim.chaos.fault import Fault, Level, Prepare, Process, Scenario, Trial
 from fedsim.chaos.process import Ended
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
+from fedsim.files import read_json, write_json
 
 
 class Nothing(Fault):
@@ -58,9 +59,9 @@ def trial(level: Finished, tmp_path: Path) -> Trial:
 
 
 def edit(path: Path, change: Callable[[Any], Any]) -> None:
-    content = json.loads(path.read_text())
+    content = read_json(path)
     change(content)
-    path.write_text(json.dumps(content))
+    write_json(path, content)
 
 
 def edit_steps(path: Path, change: Callable[[list[str]], list[str]]) -> None:
@@ -73,6 +74,14 @@ def steps(lines: list[str]) -> list[int]:
 
 def test_an_exact_copy_is_the_same(trial: Trial) -> None:
     assert oracle.judge(trial) == (oracle.SAME, [])
+
+
+def _later(line: str) -> str:
+    """An event whose results are older than they were."""
+    event = {name: value for name, value in json.loads(line).items() if name != "sha256"}
+    for row in event.get("clients", ()):
+        row["staleness"] = 7
+    return json.dumps(event) + "\n"
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -92,9 +101,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "missing: model.npz": lambda run: (run / "model.npz").unlink(),
     "cannot be read": lambda run: (run / "summary.json").write_text("{"),
     "its summary differs": lambda run: edit(run / "summary.json", lambda s: s.update(bytes_up=1)),
-    "its events differ": lambda run: edit_steps(
-        run / "events.jsonl", lambda lines: [line.replace('"staleness": 0', '"staleness": 1') for line in lines]
-    ),
+    "its events differ": lambda run: edit_steps(run / "events.jsonl", lambda lines: [_later(line) for line in lines]),
 }
 
 

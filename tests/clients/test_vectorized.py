@@ -43,6 +43,10 @@ def group(
     return [Member(t, start, np.random.default_rng(n), hook(t, n)) for n, t in enumerate(tasks)]
 
 
+def at_once(members: Sequence[Member]) -> list[Fit]:
+    return fit_group(members).fits()
+
+
 def one_by_one(members: Sequence[Member]) -> list[Fit]:
     return [m.task.fit(m.start, m.rng, gradient=m.gradient) for m in members]
 
@@ -66,7 +70,7 @@ def test_a_group_trains_like_its_members(model: str, length: str, momentum: floa
     members = group(config)
     start = members[0].start.copy()
     assert all(can_vectorize(m.task) for m in members)
-    got = fit_group(members)
+    got = at_once(members)
     assert_same(got, one_by_one(group(config)))
     assert np.array_equal(members[0].start.parameters, start.parameters)  # the caller's own weights
     assert len({fit.weights.parameters.tobytes() for fit in got}) == len(COUNTS)
@@ -74,7 +78,7 @@ def test_a_group_trains_like_its_members(model: str, length: str, momentum: floa
 
 def test_a_group_trains_on_whole_batches(small: Small) -> None:
     config = small("model=mlp", "local-epochs=3", "batch-size=0")
-    got = fit_group(group(config))
+    got = at_once(group(config))
     assert_same(got, one_by_one(group(config)))
     assert {fit.steps for fit in got} == {3}
 
@@ -84,14 +88,14 @@ def test_batches_in_order_go_on_from_job_to_job(length: str, small: Small) -> No
     config = small("model=mlp", length, "batch-size=8", "batches=in-order")
     together, alone = group(config), group(config)
     for _ in range(3):
-        assert_same(fit_group(together), one_by_one(alone))
+        assert_same(at_once(together), one_by_one(alone))
         assert [m.task.batches_read for m in together] == [m.task.batches_read for m in alone]
 
 
 def test_generators_are_left_as_training_alone_leaves_them(small: Small) -> None:
     config = small("model=mlr", "local-epochs=2", "batch-size=8")
     together, alone = group(config), group(config)
-    fit_group(together)
+    at_once(together)
     one_by_one(alone)
     assert [m.rng.random() for m in together] == [m.rng.random() for m in alone]
 
@@ -105,17 +109,38 @@ def test_members_may_start_from_models_of_their_own_at_another_learning_rate(sma
             member.start.parameters.flags.writeable = False
         return made
 
-    assert_same(fit_group(members()), one_by_one(members()))
+    assert_same(at_once(members()), one_by_one(members()))
+
+
+def test_the_mean_of_a_group_is_that_of_its_members(small: Small) -> None:
+    """By samples; the last member holds it. One start for all, and one for each."""
+    config = small("model=mlp", "batch-size=8", "local-epochs=2")
+    for spread in (0.0, 0.1):
+        members = group(config)
+        for number, member in enumerate(members):
+            member.start = (
+                Weights(member.start.parameters * np.float32(1 + spread * number)) if spread else member.start
+            )
+        fits = at_once(members)
+        updates = np.array([f.weights.parameters - m.start.parameters for f, m in zip(fits, members, strict=True)])
+        for number, member in enumerate(members):
+            member.rng = np.random.default_rng(number)
+        *others, last = fit_group(members).averaged_uplinks()
+        wanted = np.average(updates, axis=0, weights=COUNTS)
+        np.testing.assert_allclose(last.weights["delta"].parameters, wanted, rtol=0, atol=1e-6)
+        assert (last.averaged, last.examples) == (sum(COUNTS), COUNTS[-1])
+        assert [(u.averaged, u.examples, u.nbytes) for u in others] == [(0, n, last.nbytes) for n in COUNTS[:-1]]
+        assert [u.metrics["loss"] for u in (*others, last)] == [fit.loss for fit in fits]
 
 
 def test_a_group_of_one(small: Small) -> None:
     config = small("model=mlp", "batch-size=8")
-    assert_same(fit_group(group(config, [13])), one_by_one(group(config, [13])))
+    assert_same(at_once(group(config, [13])), one_by_one(group(config, [13])))
 
 
 def test_no_training_returns_the_start(small: Small) -> None:
     members = group(small("local-epochs=0"))
-    for fit in fit_group(members):
+    for fit in at_once(members):
         assert np.array_equal(fit.weights.parameters, members[0].start.parameters)
         assert (fit.loss, fit.steps) == (0.0, 0)
 
@@ -125,7 +150,7 @@ def test_a_member_does_not_depend_on_the_others(small: Small) -> None:
     config = small("model=mlp", "batch-size=8", "momentum=0.9", "local-epochs=3")
     members = group(config)
     members[1].start = Weights(members[1].start.parameters * np.float32(1e30))
-    got, wanted = fit_group(members), one_by_one(group(config))
+    got, wanted = at_once(members), one_by_one(group(config))
     assert not np.isfinite(got[1].weights.parameters).all()
     assert_same(got[:1] + got[2:], wanted[:1] + wanted[2:])
 
@@ -162,7 +187,7 @@ def replaced(task: TorchTask, number: int) -> GradientHook:
 def test_gradient_hooks_work_unchanged(hook: Hooks, keys: tuple[str, ...], small: Small) -> None:
     config = small("model=mlp", "batch-size=8", "local-epochs=2", *keys)
     wanted = one_by_one(group(config, hook=hook))
-    assert_same(fit_group(group(config, hook=hook)), wanted)
+    assert_same(at_once(group(config, hook=hook)), wanted)
     plain = one_by_one(group(config))
     assert not np.allclose(wanted[0].weights.parameters, plain[0].weights.parameters, rtol=0, atol=1e-5)
 
@@ -175,7 +200,7 @@ def test_a_hook_that_removes_a_gradient_is_refused(small: Small) -> None:
         return hook
 
     with pytest.raises(ValueError, match="must not remove the gradient"):
-        fit_group(group(small("model=mlr"), hook=removing))
+        at_once(group(small("model=mlr"), hook=removing))
 
 
 def test_a_hook_is_called_once_for_every_step_of_its_member(small: Small) -> None:
@@ -189,7 +214,7 @@ def test_a_hook_is_called_once_for_every_step_of_its_member(small: Small) -> Non
 
         return hook
 
-    fits = fit_group(group(small("model=mlp", "batch-size=8", "local-epochs=2"), hook=counted))
+    fits = at_once(group(small("model=mlp", "batch-size=8", "local-epochs=2"), hook=counted))
     assert [seen.count(number) for number in range(len(COUNTS))] == [fit.steps for fit in fits]
 
 
@@ -250,7 +275,7 @@ def test_dense_networks_of_third_parties(model: str, shape: tuple[int, ...], sma
     config = small(f"model={model}", "batch-size=8", "local-epochs=3", "lr=0.5")
     members = group(config, shape=shape)
     assert can_vectorize(members[0].task)
-    assert_same(fit_group(members), one_by_one(group(config, shape=shape)))
+    assert_same(at_once(members), one_by_one(group(config, shape=shape)))
 
 
 @pytest.mark.usefixtures("third_party")

@@ -33,7 +33,7 @@ def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
 def test_private_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     make(tmp_path)
     private = list((tmp_path / "secrets").rglob("*.key"))
-    assert len(private) == 4  # CA, server, two nodes
+    assert len(private) == 5  # CA, operator, server, two nodes
     assert {p.stat().st_mode & 0o777 for p in private} == {0o600}
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
 
@@ -72,7 +72,8 @@ def test_rotation_renews_everything_but_the_ca(tmp_path: Path) -> None:
     make(tmp_path, rotate=True)
     after = content(tmp_path / "secrets")
     changed = {name for name in after if before[name] != after[name]}
-    assert changed == set(after) - {"ca.crt", "ca.key", ".gitignore"}
+    kept = {"ca.crt", "ca.key", ".gitignore", "operators/admin.key", "operators/admin.pub"}
+    assert changed == set(after) - kept
 
 
 def test_nodes_are_added_and_removed(tmp_path: Path) -> None:

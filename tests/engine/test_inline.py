@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fedsim.client.jobs import Order
+from fedsim.client.groups import JobGroup
 from fedsim.config import RunConfig
 from fedsim.engine import inline
 from fedsim.engine.base import client_of
@@ -37,11 +37,11 @@ def jobs_take(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, int, 
             now += seconds(message.metadata.message_type, client_of(message), 0)
             return execute(message, *rest)
 
-        def slow_job(orders: Sequence[Order], *rest: Any) -> Any:
+        def slow_job(group: JobGroup, *rest: Any) -> Any:
             nonlocal now
-            (job,) = [order.job for order in orders]
+            (job,) = group.jobs
             now += seconds(wire.TRAIN if job.train else wire.EVALUATE, job.client, job.step)
-            return run_group(orders, *rest)
+            return run_group(group, *rest)
 
         clock = SimpleNamespace(monotonic=lambda: now, perf_counter=lambda: now, time=time.time, sleep=time.sleep)
         monkeypatch.setattr(inline, "execute", slow_message)
@@ -81,9 +81,9 @@ def test_a_strategy_that_changes_its_arrays_does_not_change_a_job_that_was_sent(
     grid, values = InlineGrid(small()), np.ones(3, np.float32)
     shared = Weights(values)
     jobs = [Job(c, 0, Downlink({"model": shared}, {"table": values})) for c in (0, 1)]
-    grid.send_groups([[Order(job, 10)] for job in jobs])
+    grid.send_groups([JobGroup([job], 10) for job in jobs])
     values[:] = 7
-    queued = [order.job.down for group in grid._groups for order in group]
+    queued = [job.down for group in grid._groups for job in group.jobs]
     assert [down.model.parameters.tolist() for down in queued] == [[1, 1, 1]] * 2
     assert [down.arrays["table"].tolist() for down in queued] == [[1, 1, 1]] * 2
     assert queued[0].model is queued[1].model, "a broadcast is copied once"
@@ -114,9 +114,9 @@ def test_clients_in_threads_work_at_the_same_time(
     """Every job waits until another one has begun: one after the other, the run would not end."""
     together, run_group = Barrier(2), inline.run_group
 
-    def meeting(orders: Sequence[Order], *rest: Any) -> Any:
+    def meeting(group: JobGroup, *rest: Any) -> Any:
         together.wait(timeout=30)
-        return run_group(orders, *rest)
+        return run_group(group, *rest)
 
     monkeypatch.setattr(inline, "run_group", meeting)
     assert finished(small("clients=4", "workers=2", "rounds=1"))["failures"] == []

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.client.groups import AT_ONCE, at_once, averaged, group_size
+from fedsim.client.groups import AT_ONCE, JobGroup, at_once, averaged, groups_of
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.layout import Layout, Tensor
 from fedsim.payload import Answer, Arrival, Downlink, Failure, Job, Report, Uplink, with_updates
 from fedsim.strategies.fedavg import FedAvg
+from fedsim.transport.direct import CohortMean
 from fedsim.weights import Weights
 
 Small = Callable[..., RunConfig]
@@ -64,33 +65,73 @@ def answer(client: int, examples: int, *delta: float, model: int = 0) -> tuple[A
     return Answer(Job(client, 0, down), uplink, Report()), None
 
 
-def test_the_first_of_a_group_holds_the_mean_by_samples() -> None:
+def test_the_last_of_a_group_holds_the_mean_by_samples() -> None:
     failed = Failure(Job(1, 0, Downlink()), "out of memory"), None
     results = averaged([answer(0, 1, 4, 0), failed, answer(2, 3, 8, 4)])
     arrivals = [Arrival(r.job.client, 0, r.uplink, 0.0, 1.0) for r, _ in results if isinstance(r, Answer) and r.uplink]
     (holder,), samples = with_updates(arrivals)
-    assert (holder.client, samples) == (0, [4])
+    assert (holder.client, samples) == (2, [4])
     assert holder.uplink.weights["delta"].parameters.tolist() == [(1 * 4 + 3 * 8) / 4, (3 * 4) / 4]
     assert [a.uplink.examples for a in arrivals] == [1, 3]
     assert [a.uplink.nbytes for a in arrivals] == [8, 8]
-    assert results[1] is failed
+    assert results[1] == failed
 
 
-@pytest.mark.parametrize("other", [answer(1, 1, np.nan), answer(1, 1, 1, 2), answer(1, 0, 1)])
-def test_updates_without_a_mean_stay_apart_so_that_the_culprit_is_named(other: tuple[Answer, None]) -> None:
-    results = [answer(0, 1, 1), other]
-    assert averaged(results) == results
+def test_means_of_groups_have_the_mean_of_all_clients() -> None:
+    first, second = averaged([answer(0, 1, 4), answer(1, 1, 6)]), averaged([answer(2, 6, 1)])
+    *others, (whole, _) = averaged([*first, *second])
+    assert isinstance(whole, Answer)
+    assert whole.uplink is not None
+    assert (whole.uplink.averaged, whole.uplink.weights["delta"].parameters.tolist()) == (8, [(4 + 6 + 6 * 1) / 8])
+    assert all(isinstance(r, Answer) and r.uplink and r.uplink.averaged == 0 for r, _ in others)
 
 
-def test_updates_that_all_have_the_same_wrong_shape_stay_apart() -> None:
-    results = [answer(client, 1, 1, 2, model=3) for client in (0, 1)]
-    assert averaged(results) == results
+@pytest.mark.parametrize("other", [answer(1, 1, np.nan), answer(1, 1, 1, 2), answer(1, 0, 1), answer(1, 1, 1, model=3)])
+def test_updates_without_a_mean_are_refused(other: tuple[Answer, None]) -> None:
+    with pytest.raises(ValueError, match=r"not finite|does not fit"):
+        averaged([answer(0, 1, 1), other])
+
+
+def test_the_cohort_is_averaged_in_the_order_of_its_clients_however_they_arrive() -> None:
+    results = [answer(client, 1 + client, 0.1 * client, 1.0 / (client + 3))[0] for client in range(7)]
+    means = set()
+    for order in (range(7), reversed(range(7)), (3, 0, 6, 1, 5, 4, 2)):
+        mean = CohortMean([result.job for result in results])
+        found = [each for client in order for each in mean.without_updates([results[client]])]
+        assert [r.job.client for r in found] == list(range(7))
+        *others, last = [r.uplink for r in found if isinstance(r, Answer) and r.uplink]
+        assert [u.averaged for u in (*others, last)] == [0] * 6 + [28]
+        means.add(last.weights["delta"].parameters.tobytes())
+    assert len(means) == 1
+
+
+def test_the_last_answer_of_a_cohort_holds_the_mean_if_others_fail() -> None:
+    """An evaluation and updates that cannot be averaged pass as they are."""
+    jobs = [Job(client, 0, Downlink({"model": Weights(np.zeros(1, np.float32))})) for client in range(4)]
+    test = Answer(Job(9, 0, Downlink(), train=False), None, Report())
+    failed, strange = Failure(jobs[3], "lost"), answer(2, 0, 5)[0]
+    mean = CohortMean(jobs)
+    assert mean.without_updates([failed, test]) == [test]
+    assert mean.without_updates([answer(0, 2, 1)[0], strange]) == []
+    first, second, third, last = mean.without_updates([answer(1, 2, 3)[0]])
+    assert [r.job.client for r in (first, second, third, last)] == [0, 2, 3, 1]
+    assert (second, third) == (strange, failed)
+    assert isinstance(last, Answer)
+    assert last.uplink is not None
+    assert (last.uplink.averaged, last.uplink.weights["delta"].parameters.tolist()) == (4, [2.0])
 
 
 def test_groups_are_fixed_by_the_cohort() -> None:
-    assert [group_size(jobs, 1, averages=True) for jobs in (23, 24, 50, 256, 100_000)] == [1, 2, 4, 21, 64]
-    assert [group_size(jobs, 32, averages=True) for jobs in (23, 63, 64, 1000, 10_000)] == [1, 5, 32, 64, 64]
-    assert [group_size(jobs, size, averages=False) for jobs, size in ((1000, 1), (1000, 32))] == [1, 32]
+    def sizes(jobs: int, at_once: int, averages: bool) -> tuple[int, int, bool]:
+        all_jobs = [Job(client, 0, Downlink()) for client in range(jobs)]
+        groups = groups_of(all_jobs, JobGroup((), 10, averages=averages), at_once)
+        assert [job for group in groups for job in group.jobs] == all_jobs
+        assert {group.averages for group in groups} == {averages}
+        return len(groups[0].jobs), len(groups), groups[0].at_once
+
+    assert [sizes(jobs, 1, True) for jobs in (24, 50, 1000)] == [(2, 12, False), (4, 13, False), (16, 63, False)]
+    assert [sizes(jobs, 32, True) for jobs in (63, 64, 1000)] == [(5, 13, False), (32, 2, True), (32, 32, True)]
+    assert [sizes(jobs, size, False) for jobs, size in ((100, 1), (100, 32))] == [(1, 100, False), (32, 4, True)]
 
 
 def test_where_it_pays(small: Small) -> None:

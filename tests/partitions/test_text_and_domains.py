@@ -8,7 +8,7 @@ import pytest
 from fedsim import registry
 from fedsim.clients import text_models
 from fedsim.clients.task import TorchTask
-from fedsim.config import read
+from fedsim.config import DataParams, read
 from fedsim.errors import ConfigError
 from fedsim.partitions import datasets, text
 from fedsim.partitions.client_data import client_data
@@ -37,6 +37,16 @@ def test_long_texts_are_cut_and_the_vocabulary_is_limited() -> None:
     words = tokenizer.vocabulary(counts)
     assert words == {"b": 2, "a": 3}
     assert tokenizer.encoded(["c b a b", ""], words).tolist() == [[1, 2, 3], [0, 0, 0]]
+
+
+def test_the_file_of_a_vocabulary_can_be_the_vocabulary(tmp_path: Path) -> None:
+    lines = np.array(["a\nb", "c\\n", "b b"])
+    np.savez(tmp_path / "lines.npz", x_train=lines, y_train=[0, 1, 0], x_test=lines, y_test=[0, 1, 0])
+    first = datasets.load("lines", str(tmp_path), DataParams(tokenizer="characters", length=4))
+    assert first.vocabulary == 9  # line break, blank, backslash, a, b, c, n
+    written = first.parts[0].tokens
+    again = datasets.load("lines", str(tmp_path), DataParams(tokenizer="characters", length=4, tokens=str(written)))
+    assert np.array_equal(again.samples(np.arange(6)), first.samples(np.arange(6)))
 
 
 def test_the_rarest_tokens_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +106,15 @@ def test_domains_are_divided_between_their_clients() -> None:
     assert sum(len(s.train) + len(s.test) for s in shares) == len(users)
     with pytest.raises(ConfigError, match="1 clients cannot hold 2 domains; use clients=2 or more"):
         known.split("by-domain", given, 1)
+
+
+def test_a_domain_with_too_few_samples_for_its_clients_leaves_none_empty() -> None:
+    users = np.array(["art", "art", "photo", "photo", "art", "photo"])
+    given = known.Labels(np.zeros(4, np.int64), np.zeros(2, np.int64), 1, users=users)
+    with pytest.raises(
+        ConfigError, match="a domain has 1 training or test samples, too few for 2 clients; use clients=2 or fewer"
+    ):
+        known.split("by-domain", given, 4)
 
 
 def test_a_domain_without_tests_holds_some_out() -> None:

@@ -39,7 +39,7 @@ def test_synchronous_rounds_are_bitwise_equal(workers: int, tmp_path: Path) -> N
 def test_updates_that_workers_average_are_bitwise_equal(
     clients: int, vectorize: str, small: Small, tmp_path: Path
 ) -> None:
-    """The last groups are split, so that the workers finish together, and averaged on the driver."""
+    """Groups are averaged by the workers, and their means by the driver, in whatever order they arrive."""
     config = small(f"clients={clients}", "partition=iid", "batch-size=4", f"vectorize={vectorize}", "workers=2")
     inline, on_ray = run(config, tmp_path / "inline", "inline"), run(config, tmp_path / "ray", "ray")
     assert read_summary(on_ray)["weights_sha256"] == read_summary(inline)["weights_sha256"]

@@ -39,7 +39,7 @@ def test_a_machines_folder_holds_its_own_key_alone(rendered: dict[str, Path], in
         contents = [path.read_bytes() for path in (rendered["systemd"] / name).rglob("*") if path.is_file()]
         assert {key for key, pem in keys.items() if any(pem in content for content in contents)} == {name}
         files = {path.name for path in (rendered["systemd"] / name / "home").iterdir()}
-        server = {"server.json", "server.key", "server.crt", "ca.crt", "nodes.json"}
+        server = {"server.json", "server.key", "server.crt", "ca.crt", "nodes.json", "operators.json"}
         assert files == (server if name == "server" else {"node.json", "node.key", "ca.crt"})
 
 

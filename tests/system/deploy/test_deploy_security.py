@@ -1,12 +1,13 @@
 """A real SuperLink refuses SuperNodes with a wrong key or certificate."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedsim.deploy import pki
+from fedsim.deploy import operators, pki
 from tests.system_tools import BIN
 
 from ..deployment import NODES, Deployment, eventually, process
@@ -79,8 +80,72 @@ def test_rotated_keys_are_the_only_ones_from_then_on(deployment: Deployment, tmp
 
 def test_a_home_holds_no_secret_of_another(deployment: Deployment) -> None:
     owners = {path.read_bytes(): path.stem for path in (deployment.folder / "secrets").rglob("*.key")}
-    assert len(owners) == NODES + 2
+    assert len(owners) == NODES + 3  # those of the CA, the server and an operator, too
     for name in ("server", *(f"ward-{number}" for number in range(NODES))):
         files = [path for path in deployment.home(name).rglob("*") if path.is_file()]
         assert {owners[path.read_bytes()] for path in files if path.read_bytes() in owners} == {name}
         assert {path.stat().st_mode & 0o777 for path in deployment.home(name).glob("*.key")} == {0o600}
+
+
+def test_an_account_on_the_server_is_not_enough_to_use_it(deployment: Deployment, tmp_path: Path) -> None:
+    """What any account can read is the address and the CA's certificate; both are public."""
+    for name in ("server.json", "ca.crt"):
+        (tmp_path / name).write_bytes((deployment.home("server") / name).read_bytes())
+    operators.create_key(tmp_path / "admin.key")
+
+    def control(verb: str, token: str) -> str:
+        command = [
+            *deployment.hosts[0].via.split(),
+            str(BIN / "python"),
+            "-m",
+            "fedsim.deploy.control",
+            "--token",
+            verb,
+        ]
+        done = subprocess.run(command, cwd=tmp_path, input=f"{token}\n", capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    forged = operators.token(tmp_path / "admin.key", "wards", "nodes")
+    assert "the signature is not by the key of operator 'admin'" in control("nodes", forged)
+    assert "the call brings no token of an operator" in control("runs", "")
+    own = deployment.folder / "secrets" / "operators" / "admin.key"
+    assert '"name": "ward-0"' in control("nodes", operators.token(own, "wards", "nodes"))
+    assert "refused" in deployment.fedsim("audit", "show", "--lines", "8")
+
+
+def test_roles_and_the_audit_logs(deployment: Deployment, tmp_path: Path) -> None:
+    """An operator who may only read sees the status and cannot start a run; who changes a log is found."""
+    secrets, inventory = deployment.folder / "secrets", (deployment.folder / "federation.toml").read_text()
+    public = operators.create_key(secrets / "operators" / "eva.key")
+    try:
+        key = 'operator = "secrets/operators/{}.key"\n'
+        (deployment.folder / "federation.toml").write_text(key.format("admin") + inventory)
+        deployment.fedsim("operator", "eva", "--role", "read", "--key", public)
+        before = deployment.process("server", "superlink")
+        deployment.fedsim("up")
+        assert deployment.process("server", "superlink") == before, "no restart"
+        (deployment.folder / "federation.toml").write_text(key.format("eva") + inventory)
+        assert deployment.status()["healthy"]
+        refused = deployment.attempt("run", "--out", str(tmp_path / "run"), "--set", "rounds=1")
+        assert "eva has the role read, and may not start-run" in refused.stderr
+    finally:
+        (deployment.folder / "federation.toml").write_text(inventory)
+        for suffix in (".key", ".pub"):
+            (secrets / "operators" / "eva").with_suffix(suffix).unlink()
+        deployment.fedsim("operator", "eva", "--remove")
+    deployment.fedsim("up")
+    deployment.run(tmp_path / "run", "rounds=1")
+    assert deployment.fedsim("audit", "verify").count("ok ") == NODES + 1
+    log = deployment.home("ward-0") / "audit.log"
+    content = log.read_bytes()
+    try:
+        log.write_bytes(content.replace(b'"message": "query"', b'"message": "quern"', 1))
+        broken = deployment.attempt("audit", "verify")
+        assert broken.returncode == 1
+        assert "BROKEN ward-0: " in broken.stdout
+        assert "was changed" in broken.stdout
+        log.write_bytes(b"".join(content.splitlines(keepends=True)[:-1]))
+        assert "is missing: the log had" in deployment.attempt("audit", "verify").stdout
+    finally:
+        log.write_bytes(content)
+    assert deployment.fedsim("audit", "verify").count("ok ") == NODES + 1
