@@ -6,7 +6,7 @@ WORKERS ?= 5
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test pytest lint bench bench-peers clean
+.PHONY: demo test pytest lint bench bench-peers clean fuzz
 
 demo: $(READY)
 	$(BIN)/python -m fedsim.demo
@@ -25,6 +25,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# Damaged files and nonsensical settings through every reader: no error but those for the user may come out.
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz 100000
 
 # W1, W2, W3 beside other frameworks, each installed into an environment of its own. One that cannot be installed is
 # reported as not run.

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from fedsim.allocator import keep_freed_memory
+from fedsim.config import RunConfig
 from fedsim.deploy.admission import Admission
 from fedsim.flower.app_bundle import app_bundle
 from fedsim.flower.client_app_tasks import TaskQueue, run_client_app
@@ -68,5 +69,6 @@ if __name__ == "__main__":
     retry_sooner()
     for module in PRELOADED:
         import_module(module)
+    RunConfig()  # loads what every check of a configuration needs
     app_bundle()  # made once, for comparison
     serve(sys.argv[1], Path(sys.argv[2]).read_bytes())

@@ -416,7 +416,14 @@ def flat_run_config(run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
     set = "partition.classes=2 lr=0.1", set = '{"partition.classes": 2, "lr": 0.1}'."""
     values = dict(run_config)
     extra = str(values.pop(EXTRA_KEY, ""))
-    return {**values, **(_read_json(extra) if extra.startswith("{") else assignments(shlex.split(extra)))}
+    return {**values, **(_read_json(extra) if extra.startswith("{") else assignments(_split(extra)))}
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{EXTRA_KEY} is not a list of k=v pairs, {str(error).lower()}: {text!r}") from error
 
 
 def _read_json(text: str) -> dict[str, Scalar]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedsim.config import NoParams
 from fedsim.errors import ConfigError
-from fedsim.partitions.allocation import apportion, require_samples
+from fedsim.partitions.allocation import apportion
 from fedsim.partitions.by_user import train_and_test
 from fedsim.partitions.split import Labels, Partition, Share
 
@@ -13,7 +13,8 @@ def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Gen
     """Domains are the datasets side by side, else the users; each has equally many clients (one more or less)."""
     if labels.source is None and labels.users is None:
         raise ConfigError(
-            "partition by-domain needs domains: several datasets such as mnist+usps, or user_train and user_test"
+            "partition by-domain needs domains: several datasets such as mnist+usps, or users, which are user_train and "
+            "user_test of an npz file, or a column of a table, data.user"
         )
     owner = labels.source if labels.source is not None else np.unique(np.asarray(labels.users), return_inverse=True)[1]
     domains, trains = int(owner.max()) + 1, len(labels.train)
@@ -22,8 +23,11 @@ def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Gen
     shares = []
     for domain, members in enumerate(apportion(clients, np.ones(domains)).tolist()):
         parts = train_and_test(np.flatnonzero(owner == domain), trains, rng)[:2]
-        for part in parts:
-            require_samples(len(part), members)
+        if (fewest := min(map(len, parts))) < members:
+            raise ConfigError(
+                f"a domain has {fewest} training or test samples, too few for {members} clients; use "
+                f"clients={domains * fewest} or fewer"
+            )
         pieces = (np.array_split(rng.permutation(part), members) for part in parts)
         shares += [Share(*piece) for piece in zip(*pieces, strict=True)]
     return shares

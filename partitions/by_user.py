@@ -22,7 +22,8 @@ def by_user(labels: Labels, clients: int, params: ByUserParams, rng: np.random.G
     """Equally many users for every client (numbers differ by one at most); a user's samples all go to one client."""
     if labels.users is None:
         raise ConfigError(
-            "partition by-user needs to know whose each sample is: add user_train and user_test to the npz file"
+            "partition by-user needs to know whose each sample is: add user_train and user_test to the npz file, "
+            "or name the column of a table, data.user"
         )
     names, owner, sizes = np.unique(labels.users, return_inverse=True, return_counts=True)
     kept = np.flatnonzero(sizes >= params.min_size)

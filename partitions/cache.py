@@ -92,12 +92,12 @@ def damage(folder: Path) -> str:
         return f"{folder} has no {CONTENTS}"
     try:
         contents = read_json(folder / CONTENTS)
-        files: dict[str, list[int | str]] = contents["files"]
+        held, files = contents["folder"], {name: (int(size), str(digest)) for name, size, digest in contents["files"]}
         stamps = {name: _stamp(folder / name) for name in files}
-    except (DamagedError, OSError, KeyError) as error:
+    except (DamagedError, OSError, KeyError, TypeError, ValueError) as error:
         return f"{folder} is damaged: {error}"
-    if contents["folder"] != folder.name:
-        return f"{folder} is damaged: it holds {contents['folder']}"
+    if held != folder.name:
+        return f"{folder} is damaged: it holds {held}"
     if strange := {path.name for path in folder.glob("*.npy")} - files.keys():
         return f"{folder} is damaged: {strange.pop()} does not belong there"
     for name, (size, _) in files.items():
@@ -122,7 +122,7 @@ def _stamp(path: Path) -> list[int]:
 
 def _list_contents(folder: Path, name: str) -> None:
     paths = sorted(folder.iterdir())
-    files = {path.name: [path.stat().st_size, _file_digest(path)] for path in paths}
+    files = [[path.name, path.stat().st_size, _file_digest(path)] for path in paths]
     write_json(folder / CONTENTS, {"folder": name, "files": files}, durable=False)
     _remember(folder, {path.name: _stamp(path) for path in paths})
 
@@ -142,7 +142,8 @@ def _was_verified(folder: Path, stamps: Stamps) -> bool:
         known = read_json(folder / VERIFIED)
     except (DamagedError, OSError):
         return False
-    if known.get("files") != stamps or not 0 <= time.time() - known.get("time", 0) < RECHECK:
+    moment = known.get("time")
+    if known.get("files") != stamps or not isinstance(moment, float) or not 0 <= time.time() - moment < RECHECK:
         return False
     _verified[folder] = stamps
     return True

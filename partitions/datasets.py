@@ -169,6 +169,8 @@ def find(name: str, root: str = "") -> Single | Composite:
         return Composite(name, f"{', '.join(parts)} side by side, sharing their labels", parts, "together")
     if Path(name).name == name and (own := sources.user_data(name, data_root(root))):
         return Single(name, f"the data at {own}")
+    if Path(name).exists():
+        raise ConfigError(f"dataset={name}: name data of your own by its absolute path, {Path(name).absolute()}")
     return unknown("dataset", name, [f"a file {data_root(root) / name}.npz", *registry.names("dataset")])
 
 

@@ -51,7 +51,7 @@ def _splits(name: str, root: Path, params: DataParams) -> dict[str, Any]:
     try:
         return dict(datasets.load_dataset(str(local or owner), params.subset or None, revision=revision or None))
     except Exception as error:  # the library fails in many ways; the ways out are always the same
-        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        told = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
         raise ConfigError(
             f"{PREFIX}{name} cannot be loaded: {told}. Without a network, put its files into the folder {root / owner}"
         ) from error

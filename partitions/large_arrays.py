@@ -35,8 +35,15 @@ def extent(x: Array) -> tuple[float, float]:
     return (float(np.min(found)), float(np.max(found))) if found else (0.0, 0.0)
 
 
-def is_finite(x: Array) -> bool:
-    return all(bool(np.isfinite(block).all()) for block in blocks(x))
+def first_not_finite(x: Array) -> int | None:
+    """The first row with NaN or infinity; None: there is none."""
+    done = 0
+    for block in blocks(x):
+        finite = np.isfinite(block).reshape(len(block), -1).all(1)
+        if not finite.all():
+            return done + int(np.argmin(finite))
+        done += len(block)
+    return None
 
 
 class Scratch:

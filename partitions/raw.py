@@ -11,7 +11,7 @@ from fedsim.errors import ConfigError
 from fedsim.partitions import text
 from fedsim.partitions.by_user import TEST_FRACTION
 from fedsim.partitions.catalogue import Single
-from fedsim.partitions.large_arrays import Scratch, blocks, extent, is_finite
+from fedsim.partitions.large_arrays import Scratch, blocks, extent, first_not_finite
 from fedsim.partitions.split import Array
 from fedsim.rng import stream
 
@@ -145,8 +145,8 @@ def _samples(x: Array, where: str, spec: Single) -> Array:
             f"{where} must be numbers of shape N x F, N x T x C, N x H x W x C or the like, or texts, "
             f"not {x.dtype} of shape {x.shape}"
         )
-    if x.dtype.kind == "f" and not is_finite(x):
-        raise ConfigError(f"{where} holds NaN or infinity")
+    if x.dtype.kind == "f" and (row := first_not_finite(x)) is not None:
+        raise ConfigError(f"{where} holds NaN or infinity, first in sample {row}; every number must be finite")
     if x.ndim == 3 and (x.dtype == np.uint8 or len(spec.mean) == 1 or spec.vision):
         return x[:, None]
     if x.ndim == 4 and (x.shape[3] in (1, 3, 4) or x.shape[1] not in (1, 3, 4)):

@@ -1,7 +1,6 @@
 """Raw arrays from an npz file, scikit-learn or torchvision."""
 
 import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.config import DataParams
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.partitions import text
 from fedsim.partitions.catalogue import Single
 from fedsim.partitions.large_arrays import Scratch
@@ -41,8 +40,11 @@ def from_npz(path: Path, spec: Single, params: DataParams, scratch: Scratch) -> 
             users = [scratch.npz_member(archive, f"user_{p}").astype(str) for p in PARTS if f"user_{p}" in names]
             further = {key: scratch.npz_member(archive, key) for key in FURTHER if key in names}
             arrays = {name: scratch.npz_member(archive, name) for name in NEEDED}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError(f"{path} cannot be read as an npz file: {str(error).splitlines()[0]}") from error
+    except FedsimError:
+        raise
+    except Exception as error:  # zip archives and arrays can be damaged in many ways
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"{path} cannot be read as an npz file: {why}") from error
     if len(users) == 1:
         raise ConfigError(f"{path} holds only one of user_train and user_test; it needs both, or neither")
     owners = np.concatenate(users) if users else None

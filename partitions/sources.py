@@ -37,6 +37,8 @@ def user_data(name: str, root: Path) -> Path | None:
     file, folder = root / f"{name}.npz", root / name
     if file.is_file():
         return file
+    if folder.is_file() and folder.suffix in (".npz", *table_files.SUFFIXES):
+        return folder
     return table_files.find(folder) or (folder if image_folder.is_image_folder(folder) else None)
 
 

@@ -1,5 +1,6 @@
 """Shared by all tests: prepared data goes to a folder of the test session, runs happen in this process."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from fedsim.engine.launch import launch
 from fedsim.results.record import read_summary
 from tests import parallel, system_tools
 
+STARTUP = str(Path(__file__).parent / "startup")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -28,8 +31,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure() -> None:
-    """Tests interrupt processes with SIGINT, which a shell lets the processes of a background job ignore. Ray's workers
-    get the priority of everything else: with Ray's default of 15, tests beside them let them starve."""
+    """Sets what the processes that tests start inherit, those of pytest-xdist included.
+
+    They load the module in tests/startup and find fedsim compiled. Tests interrupt some with SIGINT, which a shell lets the
+    processes of a background job ignore. Ray's workers get the priority of everything else: with Ray's default of 15, tests
+    beside them let them starve.
+    """
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([STARTUP, *(folder for folder in path if folder not in ("", STARTUP))])
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("RAY_worker_niceness", "0")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,6 +47,11 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=parallel.order)
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector everything that is loaded by now, which lives as long as the process."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ def partition_id(config: Mapping[str, Scalar], file: Path) -> Finding:
 
 
 def own_data(path: Path) -> Finding:
-    """The npz file or image folder of a node, read by the code that a run uses."""
+    """The npz file, table or image folder of a node, read by the code that a run uses, with its usual parameters."""
     what = f"data {path}"
     try:
         dataset = registry.load("fedsim.partitions.datasets:load")(str(path.absolute()))
@@ -32,7 +32,8 @@ def own_data(path: Path) -> Finding:
 def datasets(data_root: str = "") -> Finding:
     """The file or folder that each dataset would be read from."""
     folder: Path = registry.load("fedsim.partitions.datasets:data_root")(data_root)
-    found = sorted(folder.glob("*.npz")) + sorted(path.parent for path in folder.glob("*/train") if path.is_dir())
+    files = [path for suffix in ("npz", "csv", "tsv", "parquet") for path in folder.glob(f"*.{suffix}")]
+    found = sorted(files) + sorted(path.parent for path in folder.glob("*/train") if path.is_dir())
     listed = ", ".join(f"{path.stem} from {path.name}" for path in found)
     if not folder.is_dir():
         return ok("data", f"there is no folder {folder}: digits is embedded, others are fetched by torchvision")

@@ -66,9 +66,14 @@ def _compare(trial: Trial) -> tuple[str, list[str]]:
 
 
 def _leftovers(trial: Trial, twin: Path) -> list[str]:
-    """Files that are there and should not, and the other way round."""
-    found = [f"left behind: {name}" for name in sorted(files(trial.run) - files(twin))]
-    found += [f"missing: {name}" for name in sorted(files(twin) - files(trial.run))]
+    """Files that are there and should not, and the other way round. What a file that was damaged held can be lost with
+    it, and the checkpoint before a removed one is still there."""
+    damaged = set(trial.culprits) if trial.fault.refusal else set()
+    left, missing = files(trial.run) - files(twin), files(twin) - files(trial.run)
+    if any(name.startswith("step-") for name in damaged):
+        left = {name for name in left if not name.startswith("checkpoint/step-")}
+    found = [f"left behind: {name}" for name in sorted(left)]
+    found += [f"missing: {name}" for name in sorted(missing) if Path(name).name not in damaged]
     if trial.cache.exists():
         found += [f"left in the cache: {name}" for name in sorted(files(trial.cache) - files(trial.level.cache))]
     return found

@@ -51,8 +51,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     is on the disk; raises StorageError if it does not fit there."""
     path = folder / FOLDER / f"step-{checkpoint.step:06d}.npz"
     write_npz(path, dump(checkpoint))
-    before = [step for step in saved_steps(folder) if step < checkpoint.step]
-    _remove_all_but(folder, [*before[1 - KEPT :], checkpoint.step])
+    keep_until(folder, checkpoint.step)
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -94,9 +93,13 @@ def newest(
     return chosen
 
 
-def remove_after(folder: Path, step: int) -> None:
-    """Removes the checkpoints after `step`, from which a resumed run goes on: they are no part of its history."""
-    _remove_all_but(folder, [found for found in saved_steps(folder) if found <= step])
+def keep_until(folder: Path, step: int) -> None:
+    """Removes all checkpoints but that of `step` and the one before it. Those after it are no part of the history of a run
+    that goes on from there."""
+    kept = [found for found in saved_steps(folder) if found <= step][-KEPT:]
+    for found, path in _files(folder).items():
+        if found not in kept:
+            path.unlink()
 
 
 def _read(path: Path, state: type[Any], fresh: Any) -> Checkpoint:
@@ -120,12 +123,6 @@ def _read(path: Path, state: type[Any], fresh: Any) -> Checkpoint:
 def _files(folder: Path) -> dict[int, Path]:
     found = {path: NAME.fullmatch(path.name) for path in (folder / FOLDER).glob("step-*.npz")}
     return {int(match[1]): path for path, match in found.items() if match}
-
-
-def _remove_all_but(folder: Path, steps: list[int]) -> None:
-    for step, path in _files(folder).items():
-        if step not in steps:
-            path.unlink()
 
 
 def dump(value: Any) -> dict[str, np.ndarray[Any, Any]]:

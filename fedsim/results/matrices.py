@@ -1,7 +1,7 @@
 """Matrices between the clients (similarities, mixing weights): RUN/matrices/round-000010.npz, one for each change."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class Matrices:
         self._folder = folder
         self._last: Mapping[str, NDArray[Any]] = {}
         self._unsynced: list[Path] = []
+        self._lost: int | None = None  # the round of the last file, if it was damaged
 
     def keep(self, number: int, found: Mapping[str, NDArray[Any]]) -> None:
         """Writes the matrices after round `number`, if there are any and they have changed."""
@@ -37,16 +38,24 @@ class Matrices:
         self._unsynced = []
 
     def rewind(self, done: int) -> None:
-        """Removes the files of rounds after `done`, from which a resumed run continues."""
+        """Removes the files of rounds after `done`, from which a resumed run continues, and damaged ones. Of these the
+        last one can be made again: see `restore`."""
         for number, path in matrix_files(self._folder).items() if self._folder is not None else ():
             if number > done:
                 path.unlink()
                 continue
+            self._lost = None
             try:
                 self._last = read_npz(path)
             except DamagedError as error:
-                log.warning("%s: the matrices of this round are lost", error)
+                log.warning("%s", error)
                 path.unlink()
+                self._lost = number
+
+    def restore(self, find: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
+        """`find` makes the matrices of the state from which a run goes on: they have not changed since the last file."""
+        if self._lost is not None:
+            self.keep(self._lost, find())
 
 
 def matrix_files(folder: Path) -> dict[int, Path]:

@@ -64,8 +64,9 @@ def new_folder(config: RunConfig) -> Path:
         return _create_folder(config)
     folder = Path(config.out)
     if holds_run(folder):
+        lost = "" if (folder / MANIFEST).exists() else f" whose {MANIFEST} is missing"
         raise ConfigError(
-            f"{folder} already holds a run: choose another folder, or go on with `fedsim resume {folder}` "
+            f"{folder} already holds a run{lost}: choose another folder, or go on with `fedsim resume {folder}` "
             f"(on a federation: `fedsim deploy run --resume {folder}`)"
         )
     return folder

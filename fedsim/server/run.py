@@ -80,7 +80,8 @@ def run(
             log.warning("client %s: no state-dir, so what it remembered of the run is gone", ", ".join(forgetful))
     record.begin(fleet, here.step, here.lines)
     if record.folder is not None:
-        checkpoints.remove_after(record.folder, here.step)
+        checkpoints.keep_until(record.folder, here.step)
+    record.matrices.restore(lambda: strategy.matrices(here.state))
     wall = config.clock == "wall"
     messenger: Messenger | DirectMessenger
     if isinstance(grid, JobGrid):

@@ -194,5 +194,5 @@ def _text(source: str) -> tuple[str, str, Path | None]:
         return source, known[source], None
     try:
         return path.stem, path.read_text(), path.parent
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {source}: {error}") from error

@@ -1,6 +1,5 @@
 """What a campaign calls wrong: every kind of deviation from the undisturbed run is found."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedsim.chaos.fault import Fault, Level, Prepare, Process, Scenario, Trial
 from fedsim.chaos.process import Ended
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
-from fedsim.files import read_json, write_json
+from fedsim.files import read_json, sealed, unsealed, write_json
 
 
 class Nothing(Fault):
@@ -78,10 +77,10 @@ def test_an_exact_copy_is_the_same(trial: Trial) -> None:
 
 def _later(line: str) -> str:
     """An event whose results are older than they were."""
-    event = {name: value for name, value in json.loads(line).items() if name != "sha256"}
+    event = unsealed(line)
     for row in event.get("clients", ()):
         row["staleness"] = 7
-    return json.dumps(event) + "\n"
+    return sealed(event) + "\n"
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

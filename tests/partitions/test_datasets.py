@@ -102,7 +102,7 @@ def test_the_published_constants_normalize_a_known_dataset(tmp_path: Path) -> No
     [
         ({"y_test": None}, "lacks y_test"),
         ({"y_train": np.zeros(39)}, "x_train holds 40 samples but y_train 39"),
-        ({"x_train": np.full((40, 8, 8), np.nan)}, "x_train holds NaN or infinity"),
+        ({"x_train": np.full((40, 8, 8), np.nan)}, "x_train holds NaN or infinity, first in sample 0"),
         ({"y_train": np.full(40, -1)}, "y_train holds the label -1; labels run from 0"),
         ({"y_train": np.full(40, 0.5)}, "one whole number per sample"),
         ({"y_train": np.full(40, np.nan)}, "one whole number per sample"),

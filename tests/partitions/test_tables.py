@@ -56,9 +56,13 @@ def test_parquet_and_csv_are_the_same_data(tmp_path: Path) -> None:
     assert load(tmp_path / "two.parquet", user="ward").fingerprint == one.fingerprint
 
 
-def test_a_name_below_the_data_root_and_a_table_of_tests(tmp_path: Path) -> None:
+def test_a_name_below_the_data_root_and_a_table_of_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv(tmp_path / "wards.csv", "a,b,label,ward", *rows(12))
     assert len(datasets.load("wards", str(tmp_path), DataParams(features=("a",))).labels.train) == 9
+    assert len(datasets.load("wards.csv", str(tmp_path), DataParams(features=("a",))).labels.test) == 3
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"by its absolute path, {tmp_path}/wards.csv"):
+        datasets.load("./wards.csv", "/nowhere")
     csv(tmp_path / "later.csv", "b,a,ward,label", "0.5,1,w1,7")
     data = datasets.load("wards", str(tmp_path), DataParams(test="later.csv", features=("a", "b")))
     assert data.samples(np.array([12]), normalized=False).tolist() == [[1, 0.5]]  # by name, not by place

@@ -108,6 +108,15 @@ def test_domains_are_divided_between_their_clients() -> None:
         known.split("by-domain", given, 1)
 
 
+def test_a_domain_with_too_few_samples_for_its_clients_leaves_none_empty() -> None:
+    users = np.array(["art", "art", "photo", "photo", "art", "photo"])
+    given = known.Labels(np.zeros(4, np.int64), np.zeros(2, np.int64), 1, users=users)
+    with pytest.raises(
+        ConfigError, match="a domain has 1 training or test samples, too few for 2 clients; use clients=2 or fewer"
+    ):
+        known.split("by-domain", given, 4)
+
+
 def test_a_domain_without_tests_holds_some_out() -> None:
     train, test = np.zeros(20, np.int64), np.zeros(10, np.int64)
     given = known.Labels(train, test, 1, users=np.repeat(["old", "new"], [20, 10]))

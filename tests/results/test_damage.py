@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim import cli
@@ -15,6 +16,7 @@ from fedsim import config as configs
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError, FedsimError, StorageError
+from fedsim.files import read_npz
 from fedsim.report.runs import RunResult
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results import record as records
@@ -144,13 +146,43 @@ def test_two_damaged_checkpoints_are_named_and_nothing_is_touched(run: Path, res
     assert {path: content for path, content in before.items() if path.read_bytes() != content} == {}
 
 
+COPIES = ("events.jsonl", "checkpoint/events.jsonl")
+
+
+def damage_line(path: Path, start: str) -> None:
+    """Changes a bit in the line of this event."""
+    lines = path.read_text().splitlines(keepends=True)
+    (place,) = [n for n, line in enumerate(lines) if line.startswith(start)]
+    flip(path, len("".join(lines[:place])) + len(lines[place]) // 2)
+
+
+@pytest.mark.parametrize("damage", ["a cut", "a flipped bit", "zeros", "nothing", "missing"])
+def test_events_come_back_from_their_copy(
+    damage: str, run: Path, resume: Any, stopped_run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = run / "events.jsonl"
+    content, expected = path.read_bytes(), read_events(run)
+    if damage == "a flipped bit":
+        damage_line(path, '{"kind": "step", "round": 3')
+    elif damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"a cut": content[:-30], "zeros": bytes(len(content)), "nothing": b""}[damage])
+    assert read_events(run) == expected
+    assert f"its copy in {run / COPIES[1]} is used" in caplog.text
+    resume()
+    assert f"{path} was damaged before the checkpoint of round 6" in caplog.text
+    assert read_manifest(run)["resumed"] == [6]
+    assert same_events(run, stopped_run)
+
+
 @pytest.mark.parametrize("lost", [1, 3])
 def test_events_that_end_before_the_checkpoint_cost_two_rounds(
     lost: int, run: Path, resume: Any, stopped_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a power failure of a disk that promised too much."""
-    path = run / "events.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-lost]))
+    for path in (run / name for name in COPIES):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-lost]))
     resume()
     assert "the events before its last checkpoint are not complete" in caplog.text
     assert read_manifest(run)["resumed"] == [4]
@@ -171,11 +203,10 @@ def test_what_follows_the_checkpoint_does_not_matter(tail: str, run: Path, resum
 def test_a_good_checkpoint_goes_on_without_the_events_of_its_beginning(
     run: Path, resume: Any, stopped_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
-    (place,) = [n for n, line in enumerate(lines) if '"kind": "step", "round": 3' in line]
-    flip(run / "events.jsonl", len("".join(lines[:place])) + len(lines[place]) // 2)
+    for name in COPIES:
+        damage_line(run / name, '{"kind": "step", "round": 3')
     resume()
-    assert "events.jsonl was damaged before the checkpoint of round 6: round 3 is missing in its curves" in caplog.text
+    assert "events.jsonl: its copy is damaged, too. Its curves lack round 3" in caplog.text
     steps = [event["round"] for event in read_events(run) if event["kind"] == "step"]
     assert steps == [1, 2, 4, 5, 6, 7, 8]
     series = RunResult.load(run).series("local")
@@ -185,7 +216,8 @@ def test_a_good_checkpoint_goes_on_without_the_events_of_its_beginning(
 
 def test_a_report_names_a_damaged_line(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     number = len(read_events(run))
-    flip(run / "events.jsonl", 20)
+    for name in COPIES:
+        flip(run / name, 20)
     assert len(read_events(run)) == number - 1
     assert "events.jsonl: line 1 is damaged and left out" in caplog.text
 
@@ -221,20 +253,24 @@ def test_a_manifest_without_a_copy_is_named(run: Path, resume: Any) -> None:
         resume()
 
 
-def test_matrices_that_were_damaged_are_lost_alone(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_last_matrices_are_made_again_and_others_are_lost_alone(
+    small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = small("algorithm=fedamp", "rounds=3", f"out={tmp_path / 'run'}")
     launch(config, "inline")
     wanted = read_summary(tmp_path / "run")["weights_sha256"]
+    two, three = (tmp_path / "run" / "matrices" / f"round-00000{number}.npz" for number in (2, 3))
+    expected = read_npz(three)
     for name in ("manifest.json", "summary.json"):  # as if it had been killed at the very end
         (tmp_path / "run" / name).unlink()
-    flip(tmp_path / "run" / "matrices" / "round-000002.npz")
+    flip(two)
+    flip(three)
     launch(config.replace(resume=True), "inline")
     assert read_summary(tmp_path / "run")["weights_sha256"] == wanted
-    assert (
-        "round-000002.npz is damaged: its checksum is another one: the matrices of this round are lost" in caplog.text
-    )
+    for path in (two, three):
+        assert f"{path} is damaged: its checksum is another one" in caplog.text
+    assert not two.exists()
+    np.testing.assert_equal(read_npz(three), expected)
 
 
 # A full disk
@@ -279,6 +315,12 @@ def test_a_file_that_does_not_fit_is_named_and_the_run_goes_on_later(
 
 
 # Other folders, other versions
+
+
+def test_a_process_killed_after_its_last_checkpoint_leaves_no_third_one(run: Path, resume: Any) -> None:
+    (run / "checkpoint" / "step-000002.npz").write_bytes(b"")
+    resume()
+    assert checkpoints.saved_steps(run) == [6, 8]
 
 
 def test_leftovers_of_a_killed_process_go(run: Path, resume: Any) -> None:
