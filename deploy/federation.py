@@ -64,7 +64,8 @@ class Federation:
     def __init__(self, inventory: Inventory, report: Report = print) -> None:
         self.inventory, self.report = inventory, report
         self.server = Host(inventory, "server", inventory.server)
-        self.nodes = {node.name: Host(inventory, node.name, node) for node in inventory.nodes}
+        self.nodes = {node.name: Host(inventory, node.name, node) for node in inventory.managed}  # those commands reach
+        self.joined = [node.name for node in inventory.nodes if node.joined]  # their sites start them
         self.hosts = [self.server, *self.nodes.values()]
 
     # Up and down
@@ -91,6 +92,7 @@ class Federation:
         self._check_reachable()
         self._on_each(self._start, self.nodes.values())
         self._await_online(wait)
+        self._report_joined()
 
     def down(self, purge: bool = False) -> None:
         """Stops every machine, the server last; raises FedsimError at the end if one of them could not be stopped.
@@ -224,7 +226,7 @@ class Federation:
         `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ...
         """
         remote = self.run_folder(folder)
-        request = start_request(config.replace(out=remote, clients=len(self.nodes)))
+        request = start_request(config.replace(out=remote, clients=len(self.inventory.nodes)))
         (run,) = self._control("start", stdin=request)
         try:
             return self._follow(run, output or self.report)
@@ -356,6 +358,11 @@ class Federation:
             if len(seen) < len(self.nodes):
                 polling.sleep()
 
+    def _report_joined(self) -> None:
+        registered = self.registered_nodes() if self.joined else {}
+        for name in self.joined:
+            self.report(f"{name}: {registered.get(name, {}).get('status', 'unknown')}; its site starts it")
+
     def _why_offline(self, name: str) -> str:
         rows = self.doctor([self.nodes[name]], "--reach")[name]
         problems = [f"{found['message']}. {found['remedy']}" for found in rows if found["level"] == "problem"]
@@ -384,6 +391,8 @@ class Federation:
 
     def _host(self, name: str) -> Host:
         hosts = {host.name: host for host in self.hosts}
+        if name in self.joined:
+            raise FedsimError(f"{name} joined by itself: its site keeps its files, and can look there")
         return hosts[name] if name in hosts else unknown("node", name, hosts)
 
     def _is_running(self, host: Host) -> bool:

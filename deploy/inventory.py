@@ -57,6 +57,7 @@ class Node(Machine):
     gpu: str = ""  # GPUs this node may see (CUDA_VISIBLE_DEVICES); empty: all
     port: Port = 9094  # between the SuperNode and its executor, on loopback; one per node on a machine
     config: Mapping[str, Scalar] = field(default_factory=dict, hash=False)  # further node configuration
+    joined: bool = False  # its site made its key and starts it (`fedsim deploy join`); commands do not reach it
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Inventory:
     @property
     def secrets(self) -> Path:
         return self.folder / "secrets"
+
+    @property
+    def managed(self) -> tuple[Node, ...]:
+        """The nodes that commands reach, and whose keys are kept here."""
+        return tuple(node for node in self.nodes if not node.joined)
 
     def home(self, name: str, machine: Machine) -> str:
         """The home folder of the server or a node: beside the inventory, or below the login folder of a machine by ssh."""
@@ -124,17 +130,20 @@ def _check(inventory: Inventory, path: Path) -> None:
     if not NAME.fullmatch(inventory.name):
         raise ConfigError(f"{path}: the name {inventory.name!r} must be of small letters, digits and dashes")
     if not inventory.nodes:
-        raise ConfigError(f"{path} lists no node: add a [[node]], or run `fedsim deploy init --add-node NAME`")
+        raise ConfigError(
+            f"{path} lists no node: run `fedsim deploy init --add-node NAME`, or approve one with `fedsim deploy approve`"
+        )
     if any(node.name == "server" for node in inventory.nodes):
         raise ConfigError(f"{path}: a node cannot be called server")
     _distinct("name", [node.name for node in inventory.nodes], path)
     _distinct("partition-id", [node.partition_id for node in inventory.nodes], path)
-    server, machines = inventory.server, [_machine(node) for node in inventory.nodes]
+    server, managed = inventory.server, inventory.managed
+    machines = [_machine(node) for node in managed]
     ports = [f"{_machine(server)}, {port}" for port in (server.fleet_port, server.control_port)]
-    ports += [f"{machine}, {node.port}" for machine, node in zip(machines, inventory.nodes, strict=True)]
+    ports += [f"{machine}, {node.port}" for machine, node in zip(machines, managed, strict=True)]
     _distinct("machine and port", ports, path)
     homes = [f"{_machine(server)}, {inventory.home('server', server)}"]
-    homes += [f"{machine}, {inventory.home(n.name, n)}" for machine, n in zip(machines, inventory.nodes, strict=True)]
+    homes += [f"{machine}, {inventory.home(n.name, n)}" for machine, n in zip(machines, managed, strict=True)]
     _distinct("machine and home", homes, path)
     for node in inventory.nodes:
         if not 0 <= node.partition_id < len(inventory.nodes):
@@ -184,6 +193,18 @@ device = "auto"                 # auto | cpu | cuda | cuda:N
 port = {port}                     # on its loopback; one per node on a machine
 # config = {{ ward = "b" }}         # further node configuration
 """
+
+
+JOINED_TEMPLATE = """
+[[node]]
+name = "{name}"
+partition-id = {id}                # the client id; never change it
+joined = true                   # its site made its key and starts it
+"""
+
+
+def joined_template(name: str, position: int) -> str:
+    return JOINED_TEMPLATE.format(name=name, id=position)
 
 
 def template(name: str, host: str, nodes: int) -> str:

@@ -16,6 +16,7 @@ from fedsim.config import Scalar, build, key_of
 from fedsim.errors import ConfigError
 
 SERVER, NODE = "server.json", "node.json"
+NODE_PORT = 9094  # of the first node on a machine
 Port = Annotated[int, Interval(ge=1, le=65535)]
 
 

@@ -127,19 +127,26 @@ def sign(folder: Path, content: bytes, passphrase: Passphrase = no_passphrase) -
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """What people compare, in groups of four."""
-    text = certificate.fingerprint(SHA256()).hex()
+    """What people compare."""
+    return in_groups(certificate.fingerprint(SHA256()).hex())
+
+
+def in_groups(text: str) -> str:
+    """Four characters at a time."""
     return " ".join(text[i : i + 4] for i in range(0, len(text), 4))
 
 
 def create_node_key(folder: Path, name: str) -> None:
-    """Writes a new key pair of a node, in the format that Flower's SuperNode reads."""
-    key = ec.generate_private_key(CURVE)
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    """Writes a new key pair of a node into the folder of secrets."""
     (folder / "nodes").mkdir(mode=0o700, exist_ok=True)
-    write_bytes(node_key(folder, name), private, PRIVATE)
-    write_bytes(node_public(folder, name), public + b"\n")
+    write_node_key(node_key(folder, name))
+    write_bytes(node_public(folder, name), public_key_of(node_key(folder, name)) + b"\n")
+
+
+def write_node_key(path: Path) -> None:
+    """Writes a new private key, in the format that Flower's SuperNode reads."""
+    key = ec.generate_private_key(CURVE)
+    write_bytes(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), PRIVATE)
 
 
 def node_key(folder: Path, name: str) -> Path:
@@ -170,14 +177,15 @@ def check_complete(folder: Path, nodes: Collection[str]) -> None:
             raise FedsimError(f"{path} is missing: run `fedsim deploy init`, which creates what is missing")
     for name in nodes:
         public = node_public(folder, name)
-        if not public.exists() or public.read_bytes().split()[:2] != _public_key_of(node_key(folder, name)).split()[:2]:
+        if not public.exists() or public.read_bytes().split()[:2] != public_key_of(node_key(folder, name)).split()[:2]:
             raise FedsimError(
                 f"{public} does not belong to {node_key(folder, name)}: remove the key and run `fedsim deploy init`, "
                 "which creates both again"
             )
 
 
-def _public_key_of(key: Path) -> bytes:
+def public_key_of(key: Path) -> bytes:
+    """The public half of a node's key, in OpenSSH format."""
     try:
         private = load_ssh_private_key(key.read_bytes(), None)
     except ValueError as error:

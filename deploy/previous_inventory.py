@@ -25,7 +25,7 @@ def removed_hosts(inventory: Inventory) -> list[Host]:
 
 
 def _hosts(inventory: Inventory) -> list[Host]:
-    nodes = [Host(inventory, node.name, node) for node in inventory.nodes]
+    nodes = [Host(inventory, node.name, node) for node in inventory.managed]
     return [*nodes, Host(inventory, "server", inventory.server)]
 
 

@@ -101,7 +101,7 @@ def _create_server_certificate(inventory: Inventory, rotate: bool, passphrase: P
 
 
 def _create_node_keys(inventory: Inventory, rotate: bool) -> Iterator[str]:
-    for node in inventory.nodes:
+    for node in inventory.managed:
         known = pki.node_key(inventory.secrets, node.name).exists()
         if rotate or not known:
             pki.create_node_key(inventory.secrets, node.name)
@@ -110,10 +110,10 @@ def _create_node_keys(inventory: Inventory, rotate: bool) -> Iterator[str]:
 
 def _remove_old_keys(inventory: Inventory) -> Iterator[str]:
     names = {node.name for node in inventory.nodes}
-    for path in (inventory.secrets / "nodes").glob("*.key"):
+    for path in sorted((inventory.secrets / "nodes").glob("*.pub")):
         if path.stem not in names:
             path.unlink()
-            path.with_suffix(".pub").unlink(missing_ok=True)
+            path.with_suffix(".key").unlink(missing_ok=True)
             yield f"removed the key of {path.stem}, which is no longer a node"
 
 

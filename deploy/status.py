@@ -10,6 +10,8 @@ from fedsim.deploy.federation import Federation
 from fedsim.deploy.policy import in_words
 from fedsim.errors import FedsimError
 
+AT_ITS_SITE = "at its site"  # of nodes that joined: commands do not reach them
+
 
 def gather(federation: Federation, doctor: bool = False) -> dict[str, Any]:
     """The status as data; a machine or SuperLink that does not answer is reported in it, not raised.
@@ -24,11 +26,11 @@ def gather(federation: Federation, doctor: bool = False) -> dict[str, Any]:
     nodes = [
         {
             "name": name,
-            "processes": agents[name],
-            "policy": policies[name],
+            "processes": agents.get(name, AT_ITS_SITE),
+            "policy": policies.get(name, AT_ITS_SITE),
             **{"status": "unknown", **registered.get(name, {})},
         }
-        for name in federation.nodes
+        for name in (node.name for node in federation.inventory.nodes)
     ]
     current = [run for run in runs if not run["status"].startswith("finished")]
     healthy = superlink == "answers" and all(node["status"] == "online" for node in nodes)

@@ -19,7 +19,7 @@ def render(inventory: Inventory, kind: str, folder: Path) -> Iterator[Path]:
     """Writes the files of one kind into `folder` and yields their paths; errors are raised before the first is written."""
     if kind not in KINDS:
         unknown("kind of files", kind, KINDS)
-    pki.check_complete(inventory.secrets, [node.name for node in inventory.nodes])
+    pki.check_complete(inventory.secrets, [node.name for node in inventory.managed])
     _check_certificate(inventory)
     files = {**KINDS[kind](inventory), ".gitignore": File.of("*\n")}  # there are private keys among them
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def files(inventory: Inventory) -> dict[str, File]:
     owner = os.getuid() or containers.USER  # of the secrets; the containers run as this user to read them
     machines = {
         name: Machine(via=f"docker exec -i {inventory.name}-{name}", python=containers.PYTHON, home=containers.HOME)
-        for name in ("server", *(node.name for node in inventory.nodes))
+        for name in ("server", *(node.name for node in inventory.managed))
     }
     written = {
         "compose.yaml": File.of(to_yaml(_escaped(_compose(inventory, owner)))),
@@ -34,18 +34,18 @@ def files(inventory: Inventory) -> dict[str, File]:
         "secrets/server.key": secret((folder / pki.SERVER_KEY).read_bytes(), owner),
         **image_files(),
     }
-    for node in inventory.nodes:
+    for node in inventory.managed:
         written[f"config/nodes/{node.name}.json"] = File.of(to_json(containers.node_config(inventory, node)))
         written[f"secrets/nodes/{node.name}.key"] = secret(pki.node_key(folder, node.name).read_bytes(), owner)
     return written
 
 
 def _compose(inventory: Inventory, owner: int) -> dict[str, Any]:
-    names = [node.name for node in inventory.nodes]
+    names = [node.name for node in inventory.managed]
     services = {
         "server": _server(inventory, owner),
         REGISTER: _register(owner),
-        **{node.name: _node(inventory, node, owner) for node in inventory.nodes},
+        **{node.name: _node(inventory, node, owner) for node in inventory.managed},
     }
     return {
         "name": inventory.name,

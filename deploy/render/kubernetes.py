@@ -25,7 +25,7 @@ Tree = dict[str, Any]
 
 def files(inventory: Inventory) -> dict[str, File]:
     _check_names(inventory)
-    space, names = inventory.name, [node.name for node in inventory.nodes]
+    space, names = inventory.name, [node.name for node in inventory.managed]
     machines = {
         name: Machine(
             via=f"kubectl -n {space} exec -i {_name(name)}-0 --", python=containers.PYTHON, home=containers.HOME
@@ -41,13 +41,13 @@ def files(inventory: Inventory) -> dict[str, File]:
         "secrets.yaml": secret(to_yaml(*_secrets(inventory)).encode()),
         "network.yaml": File.of(to_yaml(*_policies(inventory))),
         "server.yaml": File.of(to_yaml(*_server(inventory))),
-        "nodes.yaml": File.of(to_yaml(_nodes_service(space), *(_node(inventory, node) for node in inventory.nodes))),
+        "nodes.yaml": File.of(to_yaml(_nodes_service(space), *(_node(inventory, node) for node in inventory.managed))),
         **image_files(),
     }
 
 
 def _check_names(inventory: Inventory) -> None:
-    for what, name in [("federation", inventory.name), *(("node", node.name) for node in inventory.nodes)]:
+    for what, name in [("federation", inventory.name), *(("node", node.name) for node in inventory.managed)]:
         if not LABEL.fullmatch(name):
             raise ConfigError(
                 f"the {what}'s name {name!r} does not suit Kubernetes: 40 characters at most, and no dash at the end"
@@ -66,7 +66,7 @@ def _kustomization() -> Tree:
 
 def _namespace(inventory: Inventory) -> Tree:
     """The `restricted` pod security standard, unless a node's data is on its machine, which needs a hostPath."""
-    level = "privileged" if any(node.data for node in inventory.nodes) else "restricted"
+    level = "privileged" if any(node.data for node in inventory.managed) else "restricted"
     labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/warn": level}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": inventory.name, "labels": labels}}
 
@@ -80,7 +80,7 @@ def _configs(inventory: Inventory) -> list[Tree]:
         "nodes.json": machine_files.public_keys(inventory),
         machine_files.OPERATORS: machine_files.operators_file(inventory).decode(),
     }
-    nodes = {n.name: {NODE: to_json(containers.node_config(inventory, n))} for n in inventory.nodes}
+    nodes = {n.name: {NODE: to_json(containers.node_config(inventory, n))} for n in inventory.managed}
     machines = {"server": server, **{name: {**own, "ca.crt": trust} for name, own in nodes.items()}}
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(inventory.name, name), "data": data}
@@ -90,7 +90,7 @@ def _configs(inventory: Inventory) -> list[Tree]:
 
 def _secrets(inventory: Inventory) -> list[Tree]:
     keys = {"server": {"server.key": inventory.secrets / pki.SERVER_KEY}}
-    keys |= {node.name: {"node.key": pki.node_key(inventory.secrets, node.name)} for node in inventory.nodes}
+    keys |= {node.name: {"node.key": pki.node_key(inventory.secrets, node.name)} for node in inventory.managed}
     return [
         {
             "apiVersion": "v1",

@@ -9,7 +9,7 @@ from string import Template
 
 from fedsim.deploy import operators
 from fedsim.deploy.install import SOURCE, build_wheel
-from fedsim.deploy.inventory import Inventory, Machine
+from fedsim.deploy.inventory import Inventory, Machine, joined_template
 from fedsim.errors import ConfigError
 
 CONSTRAINTS = SOURCE / "constraints.txt"
@@ -65,10 +65,11 @@ def operator_inventory(inventory: Inventory, machines: Mapping[str, Machine], re
         *_machine(server.host, machines["server"]),
     ]
     lines += [f"fleet-port = {server.fleet_port}", f"control-port = {server.control_port}"]
-    for node in inventory.nodes:
+    for node in inventory.managed:
         own = [f'name = "{node.name}"', f"partition-id = {node.partition_id}", f"port = {node.port}"]
         lines += ["", "[[node]]", *own, *_machine(node.host, machines[node.name])]
-    return File.of("\n".join(lines) + "\n")
+    text = "\n".join(lines) + "\n"
+    return File.of(text + "".join(joined_template(n.name, n.partition_id) for n in inventory.nodes if n.joined))
 
 
 def absolute_path(path: str, what: str) -> str:

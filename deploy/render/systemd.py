@@ -31,7 +31,7 @@ REGISTER_KEYS = f"ExecStartPost=/bin/sh -c '{CONTROL} ready && exec {CONTROL} re
 
 
 def files(inventory: Inventory) -> dict[str, File]:
-    nodes = inventory.nodes
+    nodes = inventory.managed
     roles: list[tuple[str, Machine]] = [("server", inventory.server), *((node.name, node) for node in nodes)]
     machines = {name: _with_absolute_paths(inventory, name, machine) for name, machine in roles}
     server = machine_files.server_files(inventory)

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,22 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     _add_passphrase_file(certificates)
 
+    join = verb(
+        "join", _join, "at a site: make a node's key and a request, then set it up as the operator's approval says"
+    )
+    join.add_argument("name", nargs="?", help="name of the node, for a request")
+    join.add_argument("--home", type=Path, required=True, help="the node's home folder")
+    join.add_argument("--out", type=Path, help="file of the request (default: NAME.request)")
+    join.add_argument("--approval", type=Path, metavar="FILE", help="what the operator answered")
+    join.add_argument("--fingerprint", default="", metavar="HEX", help="of the CA, as the operator told it")
+    join.add_argument("--data", help="npz file or image folder of the node's own data")
+    join.add_argument("--device", help="auto, cpu, cuda or cuda:N")
+    join.add_argument("--port", type=int, help="on loopback; one per node on a machine (default: 9094)")
+
+    approve = verb("approve", _approve, "admit a node that a site has made a request for")
+    approve.add_argument("request", type=Path, metavar="REQUEST", help="the file that the site has sent")
+    _add_passphrase_file(approve)
+
     audit = verb("audit", _audit, "the audit logs of the server and the nodes")
     audit.add_argument("action", choices=("verify", "show"), help="check that no log was changed, or print one")
     audit.add_argument("node", nargs="?", default="server", help="whose log to print (default: %(default)s)")
@@ -116,7 +133,8 @@ def _init(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     federation = _federation(args)
     federation.up(args.install, args.wait)
-    print(f"{federation.inventory.name} is up: {len(federation.nodes)} nodes online")
+    joined = f", {len(federation.joined)} joined" if federation.joined else ""
+    print(f"{federation.inventory.name} is up: {len(federation.nodes)} nodes online{joined}")
     return 0
 
 
@@ -138,7 +156,7 @@ def _run(args: argparse.Namespace) -> int:
     from fedsim.server.run import pace_and_stragglers
 
     federation = _federation(args)
-    nodes = len(federation.nodes)
+    nodes = len(federation.inventory.nodes)
     if args.resume:
         folder, (config, _) = args.resume, read_resumable(args.resume, args.any_version)
     else:
@@ -196,16 +214,47 @@ def _certificates(args: argparse.Namespace) -> int:
     from fedsim.deploy import passphrase
     from fedsim.deploy.checks.certificates import federation
     from fedsim.deploy.inventory import FILE, read
+    from fedsim.deploy.join import write_approvals
     from fedsim.deploy.setup import new_intermediate
 
     inventory = read(args.dir / FILE)
     if args.new_intermediate or args.revoke:
-        for line in new_intermediate(inventory, args.revoke, passphrase.source(args.passphrase_file)):
+        secret = cache(passphrase.source(args.passphrase_file))
+        for line in new_intermediate(inventory, args.revoke, secret):
+            print(line)
+        joined = [node.name for node in inventory.nodes if node.joined]
+        for line in write_approvals(inventory, joined, secret):
             print(line)
     found = federation(inventory.secrets)
     for finding in found:
         print(finding)
     return 1 if any(finding.level == "problem" for finding in found) else 0
+
+
+def _join(args: argparse.Namespace) -> int:
+    from fedsim.deploy import join
+
+    if (args.name is None) == (args.approval is None):
+        raise ConfigError("give either the name of the node, to make a request, or --approval FILE, to use the answer")
+    if args.approval is None:
+        lines = join.request(args.home, args.name, args.out or Path(f"{args.name}.request"))
+    else:
+        own = {"data": args.data and str(Path(args.data).absolute()), "device": args.device}
+        given = {key: value for key, value in own.items() if value}
+        lines = join.accept(args.home.absolute(), args.approval, args.fingerprint, given, args.port)
+    for line in lines:
+        print(line)
+    return 0
+
+
+def _approve(args: argparse.Namespace) -> int:
+    from fedsim.deploy import join, passphrase
+    from fedsim.deploy.inventory import FILE, read
+
+    inventory = read(args.dir / FILE, check=False)  # it may be the first node
+    for line in join.approve(inventory, args.request, passphrase.source(args.passphrase_file)):
+        print(line)
+    return 0
 
 
 def _audit(args: argparse.Namespace) -> int:
