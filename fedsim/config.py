@@ -149,6 +149,7 @@ class RunConfig:
     timeout: PositiveFloat = (
         3600.0  # seconds for a client's job (on Flower's grids from sending), and for the roll call
     )
+    refusals: NonNegativeInt = 5  # a client whose answers are refused so often in a row gets no more jobs; 0: it does
     metrics: Port = 0  # serve Prometheus metrics of the run on this port of loopback; 0: none
     log_format: Literal["text", "json"] = "text"  # text | json: one JSON object per message, with run and client
     out: str = ""  # the run folder; empty: a new one below runs/

@@ -69,6 +69,8 @@ class Fleet:
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # by name of the model
     draws: Sequence[Weights] = ()  # further draws of the initial model, if the algorithm asks for them
     unseen: Sequence[Client] = ()  # clients that never train; they are no part of `clients`
+    refused: dict[int, int] = field(default_factory=dict)  # client -> how many of its answers were refused in a row
+    benched: set[int] = field(default_factory=set)  # clients that get no more jobs, because too many were
 
     def __post_init__(self) -> None:
         self._by_id = {c.id: c for c in self.everyone}
@@ -129,7 +131,23 @@ class Fleet:
 
     def idle(self, now: float = 0.0) -> list[int]:
         """Clients that can get a job now."""
-        return [c.id for c in self.clients if c.id not in self.busy and self.absent_until.get(c.id, now) <= now]
+        away = self.absent_until
+        return [
+            c.id
+            for c in self.clients
+            if c.id not in self.busy and away.get(c.id, now) <= now and c.id not in self.benched
+        ]
+
+    def note_answer(self, client: int, refused: bool, limit: int) -> bool:
+        """Counts an answer; returns whether the client is benched now, after `limit` refused ones in a row (0: never)."""
+        if not refused:
+            self.refused.pop(client, None)
+            return False
+        self.refused[client] = self.refused.get(client, 0) + 1
+        if self.refused[client] != limit:
+            return False
+        self.benched.add(client)
+        return True
 
     def next_return(self, now: float) -> float | None:
         """When the next absent client is back; None if no return is known."""

@@ -12,16 +12,18 @@ from typing import Any, Generic, TypeVar
 
 from fedsim.algorithm import ServerStrategy
 from fedsim.attacks import attack_of
+from fedsim.client_table import is_in_file
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
 from fedsim.filters import roles_of
-from fedsim.payload import Arrival, Downlink, Failure, Job, server_made_personal
-from fedsim.results.record import Record
-from fedsim.server.clock import Clock, Event
+from fedsim.payload import Arrival, Downlink, Failure, Job, arrays_in, server_made_personal
+from fedsim.results.record import BENCHED, Record
+from fedsim.server.clock import Clock, Event, Result
 from fedsim.server.fleet import Fleet
 from fedsim.server.pace import Lazy, Pace, Situation
 from fedsim.server.stragglers import JobProfile, Stragglers
 from fedsim.transport.liveness import Liveness
+from fedsim.weights import is_finite
 
 S = TypeVar("S")
 log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class Loop(Generic[S]):
             if state is None:
                 raise FedsimError(f"{self.config.algorithm}: update returned None instead of the next state")
             step += 1
+            self._check_state(state, step, arrivals)
             self._failures += self._refusals()
             seconds, clusters = time.perf_counter() - began, self.server.clusters(state)
             measured = self.server.result_metrics(state)
@@ -114,11 +117,24 @@ class Loop(Generic[S]):
                 self._check_failures(step)
                 cohort = 0
             if not buffer and event is not None and isinstance(event.result, Failure):
-                self._check_failures(step, of=len(self.fleet))
+                self._check_failures(step, of=len(self.fleet) - len(self.fleet.benched) or 1)
             self.record.progress(step, len(buffer), len(self.fleet.busy))
         if self._evaluates(step):
             self.record.evaluated(step)
         return buffer
+
+    def _check_state(self, state: S, step: int, arrivals: Sequence[Arrival]) -> None:
+        """Raises FedsimError if an update made the state useless: neither a round nor a checkpoint goes on from it. Tables
+        in files are not read here: they are larger than the memory."""
+        for name, array in arrays_in(state):
+            if not is_in_file(array) and not is_finite(array):
+                ids = ", ".join(str(arrival.client) for arrival in arrivals[:10])
+                more = f" and {len(arrivals) - 10} more" if len(arrivals) > 10 else ""
+                raise FedsimError(
+                    f"round {step}: the update of {self.config.algorithm} made {name or 'its state'} NaN or infinite, from "
+                    f"finite results of the clients {ids}{more}. Lower lr or server-optimizer.lr, or choose an aggregator "
+                    "that ignores outliers. The last checkpoint is from before"
+                )
 
     def _attacked(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """The arrivals as the update receives them: an omniscient attacker replaces those of malicious clients."""
@@ -191,6 +207,7 @@ class Loop(Generic[S]):
             del self.fleet.busy[job.client]
             self._started_from[job.step] -= 1
         self.record.reported(result)
+        self._note_answer(result)
         if isinstance(result, Failure):
             self._failures.append(result)
             self.record.wasted(job, event.sent, event.arrived, result.reason)
@@ -208,6 +225,16 @@ class Loop(Generic[S]):
             self.record.wasted(job, event.sent, event.arrived, "late")
             return None
         return arrival
+
+    def _note_answer(self, result: Result) -> None:
+        """Benches a client whose answers are refused again and again."""
+        failed, client = isinstance(result, Failure), result.job.client
+        refused = isinstance(result, Failure) and result.refused
+        if (failed and not refused) or not self.fleet.note_answer(client, refused, self.config.refusals):
+            return
+        reason = f"{BENCHED}: {self.config.refusals} of its answers in a row were refused"
+        log.warning("client %d %s", client, reason, extra={"client": client})
+        self._failures.append(Failure(Job(client, result.job.step, Downlink(), train=False), reason))
 
     def _process_after_end(self, event: Event, step: int) -> None:
         """Records a result after the last update, where that of a training job is wasted."""

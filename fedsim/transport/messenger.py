@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from flwr.serverapp import Grid
 
 from fedsim.filters import Filter, filtered_on_server
-from fedsim.payload import Answer, Failure, Job, Role, RunIdentity, Spec
+from fedsim.payload import Answer, Failure, Job, Role, RunIdentity
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.grid import await_replies, push, time_limit
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Messenger:
         self.in_flight: dict[str, SentJob] = {}  # by message id
         self.slowest = 0.0  # the most seconds that an answer took so far
         self._failures: list[Failure] = []  # to be returned by the next `receive`
-        self.expects: Mapping[str, Spec] = {}
+        self.check = AnswerCheck()
         self.filters: Sequence[Filter] = ()
         self.roles: Mapping[str, Role] = {}  # that clients are told, see `filters.sent_roles`
         # Whether a client can repeat a job exactly, because it keeps the state that it had before.
@@ -96,8 +97,8 @@ class Messenger:
             for reply in (r for r in replies if r.metadata.reply_to_message_id not in again):
                 sent = self.in_flight.pop(reply.metadata.reply_to_message_id)
                 self.slowest = max(self.slowest, time.time() - sent.sent)
-                answer = wire.unpack_answer(reply, sent.job, self.expects)
-                found.append(filtered_on_server(self.filters, answer, self.expects))
+                answer = wire.unpack_answer(reply, sent.job, self.check)
+                found.append(filtered_on_server(self.filters, answer, self.check.expects))
             self.on_communication(fetching + time.perf_counter() - began)
         now, late = time.monotonic(), f"no answer within {self._timeout:.0f} s of sending"
         self._fail([key for key, sent in self.in_flight.items() if sent.deadline <= now], late)
