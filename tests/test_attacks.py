@@ -283,7 +283,7 @@ def test_messages_and_jobs_are_attacked_alike(name: str, small: Small, finished:
     from fedsim.engine.inline import InlineGrid
     from fedsim.flower.strategy import to_record
     from fedsim.results import checkpoint as checkpoints
-    from fedsim.server.fleet import roll_call
+    from fedsim.server.roll_call import roll_call
     from fedsim.weights import fingerprint
 
     config = small(f"attack={name}", "attack.ratio=0.5")

@@ -16,8 +16,8 @@ from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
 from fedsim.results.curves import Curve
 from fedsim.results.record import Record
 from fedsim.server import run as runs
-from fedsim.server.fleet import roll_call
 from fedsim.server.pace import Situation
+from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
 from fedsim.transport.grid import known_replies
 from fedsim.weights import Weights, no_buffers

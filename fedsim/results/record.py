@@ -46,6 +46,7 @@ MAY_CHANGE = (
     "checkpoint-every",
     "timeout",
     "refusals",
+    "nodes",
     "device",
     "data-root",
     "workers",

@@ -18,9 +18,10 @@ from fedsim.results.checkpoint import Checkpoint
 from fedsim.results.metric import possible_values
 from fedsim.results.record import Record, metrics_of
 from fedsim.server.clock import Clock, VirtualClock, WallClock
-from fedsim.server.fleet import Fleet, roll_call
+from fedsim.server.fleet import Fleet
 from fedsim.server.loop import Loop
 from fedsim.server.pace import Pace, Synchronous
+from fedsim.server.roll_call import roll_call
 from fedsim.server.stragglers import Stragglers
 from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.direct import DirectMessenger, JobGrid
@@ -111,7 +112,7 @@ def run(
     if isinstance(messenger, DirectMessenger):
         fleet.absent_until |= here.absent_until
     else:  # every client has just answered the roll call
-        liveness = Liveness(grid, fleet, messenger, config.timeout)
+        liveness = Liveness(grid, fleet, messenger, config)
         messenger.on_poll = liveness.check
         messenger.repeats = lambda client: fleet[client].lasting
 

@@ -279,6 +279,7 @@ def pack_presence(about: Mapping[str, Any], statistics: Mapping[str, NDArray[Any
 
 
 def unpack_presence(message: Message) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    _check_records(message.content, (NUMBERS, ARRAYS))
     return _numbers(message.content, NUMBERS), _payload(message.content)[1]
 
 
@@ -289,9 +290,16 @@ def pack_initial(layout: Layout, initial: Weights, order: Message, note: str = "
     return Message(content, reply_to=order)
 
 
-def unpack_initial(message: Message) -> tuple[Layout, Weights, str]:
+def unpack_initial(message: Message, longest: int) -> tuple[Layout, Weights, str]:
+    """`longest`: letters of a layout."""
+    _check_records(message.content, (NUMBERS, WEIGHTS, BUFFERS))
     (weights, _), about = _payload(message.content), _numbers(message.content, NUMBERS)
-    return Layout.from_json(str(about["layout"])), weights["model"], str(about.get("note", ""))
+    layout = str(about["layout"])
+    if len(layout) > longest or list(weights) != ["model"]:
+        raise WireError(
+            f"a layout of {len(layout)} letters, and weights of {', '.join(weights)[:LETTERS] or 'nothing'}"
+        )
+    return Layout.from_json(layout), weights["model"], str(about.get("note", ""))[: 10 * LETTERS]
 
 
 # A client's state, kept in Flower's per-node state

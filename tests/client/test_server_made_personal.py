@@ -12,7 +12,7 @@ from fedsim.config import RunConfig
 from fedsim.engine.base import context_of
 from fedsim.engine.inline import InlineGrid
 from fedsim.payload import ClientState, Downlink, Job, RunIdentity
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
 from fedsim.transport.answer_check import AnswerCheck
 from fedsim.weights import Weights

@@ -16,8 +16,9 @@ from fedsim.layout import Layout, Tensor
 from fedsim.payload import Answer, Arrival, Downlink, Failure, Job, Report, SimulatedDelay, Spec, Uplink
 from fedsim.results.record import Record
 from fedsim.server.clock import VirtualClock
-from fedsim.server.fleet import Client, Fleet, check_clients
+from fedsim.server.fleet import Client, Fleet
 from fedsim.server.loop import Loop
+from fedsim.server.roll_call import check_clients
 from fedsim.server.run import pace_and_stragglers
 from fedsim.server.stragglers import JobProfile, Stragglers
 from fedsim.weights import Weights

@@ -21,7 +21,7 @@ from fedsim.engine.ray_session import ANY_CALL, check_token, connect, probe
 from fedsim.errors import FedsimError
 from fedsim.payload import Answer, Downlink, Failure, Job, RunIdentity, SimulatedDelay, Spec
 from fedsim.results.record import read_events, read_summary
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
 from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.direct import DirectMessenger
