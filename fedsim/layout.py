@@ -168,7 +168,9 @@ class Layout:
         """Raises ConfigError if `weights` are not of this layout."""
         found, wanted = (weights.parameters.size, weights.buffers.size), (self.size, self.buffer_size)
         if found != wanted:
-            raise ConfigError(f"{what} has {found[0]} parameters and {found[1]} buffers; the model has {wanted}")
+            raise ConfigError(
+                f"{what} has {found[0]} parameters and {found[1]} buffers; the model has {wanted[0]} and {wanted[1]}"
+            )
 
     def to_json(self) -> str:
         rows = {"parameters": self.parameters, "buffers": self.buffers}

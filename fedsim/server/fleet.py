@@ -131,11 +131,8 @@ class Fleet:
             if c.id not in self.busy and away.get(c.id, now) <= now and c.id not in self.benched
         ]
 
-    def note_answer(self, client: int, refused: bool, limit: int) -> bool:
-        """Counts an answer; returns whether the client is benched now, after `limit` refused ones in a row (0: never)."""
-        if not refused:
-            self.refused.pop(client, None)
-            return False
+    def note_refusal(self, client: int, limit: int) -> bool:
+        """Counts a refused answer; returns whether the client is benched now, after `limit` of them in a row (0: never)."""
         self.refused[client] = self.refused.get(client, 0) + 1
         if self.refused[client] != limit:
             return False

@@ -18,7 +18,7 @@ from fedsim.errors import FedsimError
 from fedsim.filters import roles_of
 from fedsim.payload import Arrival, Downlink, Failure, Job, arrays_in, server_made_personal
 from fedsim.results.record import BENCHED, Record
-from fedsim.server.clock import Clock, Event, Result
+from fedsim.server.clock import Clock, Event
 from fedsim.server.fleet import Fleet
 from fedsim.server.pace import Lazy, Pace, Situation
 from fedsim.server.stragglers import JobProfile, Stragglers
@@ -207,9 +207,9 @@ class Loop(Generic[S]):
             del self.fleet.busy[job.client]
             self._started_from[job.step] -= 1
         self.record.reported(result)
-        self._note_answer(result)
         if isinstance(result, Failure):
             self._failures.append(result)
+            self._note_refusal(result)
             self.record.wasted(job, event.sent, event.arrived, result.reason)
             if result.absence is not None or result.offline:
                 absence = inf if result.absence is None else result.absence
@@ -217,6 +217,7 @@ class Loop(Generic[S]):
             if result.offline and self.liveness is not None:
                 log.warning("client %d is lost: %s", job.client, result.reason, extra={"client": job.client})
             return None
+        self.fleet.refused.pop(job.client, None)
         if result.uplink is None:
             return None
         age = step - job.step
@@ -226,15 +227,14 @@ class Loop(Generic[S]):
             return None
         return arrival
 
-    def _note_answer(self, result: Result) -> None:
+    def _note_refusal(self, failure: Failure) -> None:
         """Benches a client whose answers are refused again and again."""
-        failed, client = isinstance(result, Failure), result.job.client
-        refused = isinstance(result, Failure) and result.refused
-        if (failed and not refused) or not self.fleet.note_answer(client, refused, self.config.refusals):
+        job, limit = failure.job, self.config.refusals
+        if not (failure.refused and self.fleet.note_refusal(job.client, limit)):
             return
-        reason = f"{BENCHED}: {self.config.refusals} of its answers in a row were refused"
-        log.warning("client %d %s", client, reason, extra={"client": client})
-        self._failures.append(Failure(Job(client, result.job.step, Downlink(), train=False), reason))
+        reason = f"{BENCHED}: {limit} of its answers in a row were refused"
+        log.warning("client %d %s", job.client, reason, extra={"client": job.client})
+        self._failures.append(Failure(Job(job.client, job.step, Downlink(), train=False), reason))
 
     def _process_after_end(self, event: Event, step: int) -> None:
         """Records a result after the last update, where that of a training job is wasted."""
