@@ -35,6 +35,8 @@ def roll_call(grid: Grid, config: RunConfig) -> Fleet:
 
     Raises FedsimError or ConfigError if clients are missing or their answers do not fit together.
     """
+    if config.nodes and isinstance(grid, AwaitingGrid):
+        config = config.replace(nodes="")  # its nodes have no keys
     everyone = check_clients(_answers(grid, config), config.clients)
     clients, unseen = ([c for c in everyone if (c.id in config.unseen) is out] for out in (False, True))
     classes = max(max(c.classes, len(c.labels)) for c in everyone)
@@ -191,7 +193,8 @@ def _answers(grid: Grid, config: RunConfig) -> list[Client]:
         for c in twice
     ]
     if not complete and problems:
-        raise FedsimError("; ".join(problems))
+        more = [f"and {len(problems) - 3} more nodes cannot take part"] if len(problems) > 3 else []
+        raise FedsimError("; ".join([*problems[:3], *more]))
     for problem in problems:
         log.warning("%s. It is left out", problem)
     return list(chosen.values())
