@@ -6,7 +6,7 @@ Messages are checked when they arrive, and the results of fedsim's own engines a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fedsim.payload import LARGEST_METRIC, LARGEST_NUMBER, ROW_COLUMNS, Answer, 
 from fedsim.weights import Weights
 
 NAMES, LETTERS = 100, 200  # the most metrics or numbers in an answer, and the longest name or text
+ANY_METRIC = -LARGEST_METRIC, LARGEST_METRIC
 LONGEST_COST = 1e12  # seconds of an activity, MB of memory
 
 
@@ -32,38 +33,41 @@ class AnswerCheck:
 
     def check(self, answer: Answer) -> None:
         """Raises WireError for the first thing that cannot be."""
-        job = answer.job
-        asked = {"received": job.test_received, "personal": job.test_personal, "local": job.test_local}
-        for kind, found in vars(answer.report).items():
-            if found is not None and not (asked[kind] or job.newcomer):
-                raise WireError(f"it tells metrics of a {kind} model, which were not asked for")
-            self._check_report(kind, found or {})
-        _check_count(answer.cost)
+        job, report = answer.job, answer.report
+        if report.received is not None:
+            self._check_report("received", report.received, job.test_received)
+        if report.personal is not None:
+            self._check_report("personal", report.personal, job.test_personal or job.newcomer)
+        if report.local is not None:
+            self._check_report("local", report.local, job.test_local or job.newcomer)
         for name, value in answer.cost.items():
-            _check_number(f"cost {name!r}", value, 0, LONGEST_COST)
+            if not 0 <= value <= LONGEST_COST:
+                _refuse_number(f"cost {name!r}", value, 0, LONGEST_COST)
         if answer.uplink is not None:
-            self.check_uplink(answer.uplink, answer.job.client)
+            self.check_uplink(answer.uplink, job.client)
 
     def check_uplink(self, uplink: Uplink, client: int = -1) -> None:
         """Raises WireError if an uplink is not what the strategy expects, or if its client cannot have made it."""
         if uplink.averaged != 0:  # else its vectors are in a mean that another one holds
             self._check_payload(uplink.weights, uplink.arrays)
         self._check_examples(uplink.examples, client)
-        for entries in (uplink.numbers, uplink.metrics):
-            _check_count(entries)
         for name, value in uplink.numbers.items():
             _check_scalar(name, value)
         for name, number in uplink.metrics.items():
             if name in ROW_COLUMNS:
                 raise WireError(f"a metric cannot be called {name!r}, which is a column of every result")
-            _check_number(f"metric {name!r}", number, -LARGEST_METRIC, LARGEST_METRIC)
+            if not -LARGEST_METRIC <= number <= LARGEST_METRIC:
+                _refuse_number(f"metric {name!r}", number, -LARGEST_METRIC, LARGEST_METRIC)
 
-    def _check_report(self, kind: str, found: Mapping[str, float]) -> None:
-        _check_count(found)
+    def _check_report(self, kind: str, found: Mapping[str, float], asked: bool) -> None:
+        if not asked:
+            raise WireError(f"it tells metrics of a {kind} model, which were not asked for")
         for name, value in found.items():
+            low, high = self.metrics.get(name, ANY_METRIC)
+            if not low <= value <= high:  # NaN is in no range
+                _refuse_number(f"{kind} {name}", value, low, high)
             if self.metrics and name not in self.metrics:
                 raise WireError(f"metric {name!r} was not asked for (known: {', '.join(self.metrics)})")
-            _check_number(f"{kind} {name}", value, *self.metrics.get(name, (-LARGEST_METRIC, LARGEST_METRIC)))
 
     def _check_examples(self, examples: Any, client: int) -> None:
         if not isinstance(examples, int | np.integer) or isinstance(examples, bool) or examples < 1:
@@ -109,17 +113,17 @@ def check_array(name: str, array: NDArray[Any], spec: Spec) -> None:
     raise WireError(f"{name!r} holds {least if least < low else most:g}, but its values are from {low:g} to {high:g}")
 
 
-def _check_count(entries: Mapping[str, Any]) -> None:
+def check_names(entries: Mapping[str, Any]) -> None:
+    """Raises WireError if a message holds too many metrics or numbers, or one with a long name."""
     if len(entries) > NAMES:
         raise WireError(f"it holds {len(entries)} metrics or numbers: {NAMES} are the most")
     if long := next((name for name in entries if len(name) > LETTERS), None):
         raise WireError(f"a name of {len(long)} letters is too long: {LETTERS} are the most")
 
 
-def _check_number(what: str, value: Any, low: float, high: float) -> None:
-    if not low <= value <= high:  # NaN is in no range
-        limits = f"at least {low:g}" if high >= LARGEST_METRIC else f"from {low:g} to {high:g}"
-        raise WireError(f"{what} is {value:g}, which must be {limits}")
+def _refuse_number(what: str, value: float, low: float, high: float) -> NoReturn:
+    limits = f"at least {low:g}" if high >= LARGEST_METRIC else f"from {low:g} to {high:g}"
+    raise WireError(f"{what} is {value:g}, which must be {limits}")
 
 
 def _check_scalar(name: str, value: Any) -> None:

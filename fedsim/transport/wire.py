@@ -30,7 +30,7 @@ from fedsim.payload import (
     RunIdentity,
     Uplink,
 )
-from fedsim.transport.answer_check import LETTERS, AnswerCheck
+from fedsim.transport.answer_check import LETTERS, AnswerCheck, check_names
 from fedsim.weights import Weights, no_buffers
 
 TRAIN, EVALUATE = "train", "evaluate"
@@ -233,11 +233,13 @@ def reason_of(message: Message) -> str:
 def _answer(content: RecordDict, job: Job) -> Answer:
     _check_records(content, (METRICS, *((WEIGHTS, BUFFERS, ARRAYS, NUMBERS) if job.train else ())))
     metrics = {k: float(cast(float, v)) for k, v in content.metric_records[METRICS].items()}
+    check_names(metrics)
     measured = {kind: _under(f"{kind}.", metrics) or None for kind in ("received", "personal", "local")}
     report, cost = Report(**cast(dict[str, Metrics | None], measured)), _under("cost.", metrics)
     if not job.train:
         return Answer(job, None, report, cost)
     numbers = _numbers(content, NUMBERS)
+    check_names(numbers)
     examples = numbers.pop("examples")
     return Answer(job, Uplink(examples, *_payload(content), numbers, _under("train.", metrics)), report, cost)
 

@@ -78,7 +78,7 @@ def test_samples_that_the_client_does_not_have(value: Any) -> None:
         ("train.loss", float("nan"), "metric 'loss' is nan"),
         ("cost.train", float("nan"), "cost 'train' is nan"),
         ("cost.train", -1.0, "cost 'train' is -1"),
-        ("cost." + "x" * 300, 1.0, "a name of 300 letters is too long"),
+        ("cost." + "x" * 300, 1.0, "a name of 305 letters is too long"),
     ],
 )
 def test_metrics_that_cannot_be(name: str, value: float, told: str) -> None:
