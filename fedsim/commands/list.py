@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedsim import registry
@@ -108,7 +109,7 @@ def _print_one(plural: str, entry: dict[str, Any]) -> None:
         _print_parameters(rows)
 
 
-def _print_parameters(rows: list[tuple[str, ...]]) -> None:
+def _print_parameters(rows: Sequence[tuple[str, ...]]) -> None:
     if not rows:
         print("no parameters")
         return
