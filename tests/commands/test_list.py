@@ -10,7 +10,18 @@ from annotated_types import Interval
 
 from fedsim import registry
 from fedsim.cli import main
-from fedsim.config import NonNegativeInt, NoParams, PositiveFloat, PositiveFraction, constraint
+from fedsim.config import (
+    DataParams,
+    FineTuning,
+    NonNegativeInt,
+    NoParams,
+    PartitionParams,
+    PositiveFloat,
+    PositiveFraction,
+    PublicParams,
+    RunConfig,
+    constraint,
+)
 from fedsim.parameters import Parameter, parameters
 
 
@@ -109,7 +120,7 @@ def test_everything_of_one_name_is_shown_with_meanings(capsys: pytest.CaptureFix
     assert main(["list", "spfl", "--json"]) == 0
     ((entry,),) = json.loads(capsys.readouterr().out).values()
     assert (entry["params"]["gamma"], entry["types"]["gamma"]) == (10, "int")
-    assert entry["meanings"]["gamma"] == "rounds between two resets"
+    assert entry["meanings"]["gamma"] == "Gamma, rounds between two resets"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_one_and_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,8 +128,11 @@ def test_an_unknown_name_is_answered_with_the_nearest_one_and_the_kinds(capsys: 
     assert "Did you mean 'fedprox'? Choices: aggregators, algorithms" in capsys.readouterr().err
 
 
-def test_every_entry_has_both(capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_that_can_be_set_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json"]) == 0
     for entries in json.loads(capsys.readouterr().out).values():
         for entry in entries:
             assert entry["constraints"].keys() <= entry["params"].keys()
+            assert [key for key, meaning in entry.get("meanings", {}).items() if not meaning] == [], entry["name"]
+    for kind in (RunConfig, FineTuning, PartitionParams, PublicParams, DataParams):
+        assert [parameter.key for parameter in parameters(kind) if not parameter.meaning] == []
