@@ -19,7 +19,7 @@ TEST_EVERY = 5  # one sample in five is a test sample
 
 @dataclass(frozen=True)
 class ClassesParams:
-    classes: PositiveInt = 6  # per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
+    classes: PositiveInt = 6  # classes per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
     shared: bool = False  # true: all clients hold the same classes (the paper's IID)
     size: NonNegativeInt = 0  # training samples per client, in equal parts of its classes; 0: all there are
     tests: NonNegativeInt = 0  # test samples per client, likewise

@@ -50,9 +50,9 @@ def test_spfl_with_few_test_samples_keeps_its_training_data() -> None:
         assert np.array_equal(own.train, whole.train)
         assert np.isin(own.test, whole.test).all()
         assert set(np.bincount(data.train[own.test], minlength=10).tolist()) == {0, 10}
-    with pytest.raises(ConfigError, match="partition.tests=726 asks for 121 of each class; there are 120 per client"):
+    with pytest.raises(ConfigError, match=r"partition.tests=726 asks for 121 of each class; there are 120 per client"):
         split("classes", data, 10, tests=726)
-    with pytest.raises(ConfigError, match="partition.tests=50 cannot be divided equally by 6 classes"):
+    with pytest.raises(ConfigError, match=r"partition.tests=50 cannot be divided equally by 6 classes"):
         split("classes", data, 10, tests=50)
 
 
