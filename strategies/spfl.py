@@ -58,20 +58,6 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Params:
-<<<<<<< HEAD
-    gamma: PositiveInt = 10  # rounds between two resets
-    head_mode: Literal["softmax", "identity"] = "softmax"
-    stage_similarity: Literal["concat", "layer-mean"] = "concat"
-    layer_weights: tuple[float, ...] = (0.5, 0.3, 0.2)  # for stages of so many weight tensors; others: equal weights
-    weighting: Literal["normalized", "literal"] = "normalized"
-    server_lr: PositiveFloat = 1.0
-    steps_per_batch: PositiveInt = 2
-    probe: Literal["faithful", "cheap"] = "faithful"
-    finetune_steps: NonNegativeInt = 0  # k, after the last round
-    finetune_lr: PositiveFloat = 0.001
-    finetune_batch: NonNegativeInt = 0  # 0: the run's batch size, which is also the largest
-    record_layers: bool = False  # also record the similarity of the probes layer by layer (Figures 4, 5)
-=======
     gamma: PositiveInt = 10  # Gamma, rounds between two resets
     head_mode: Literal["softmax", "identity"] = "softmax"  # identity: the last stage learns alone
     stage_similarity: Literal["concat", "layer-mean"] = "concat"  # of all its entries, or a mean
@@ -83,7 +69,7 @@ class Params:
     finetune_steps: NonNegativeInt = 0  # k, mini-batch steps after the last round
     finetune_lr: PositiveFloat = 0.001  # learning rate of these steps
     finetune_batch: NonNegativeInt = 0  # their batch size; 0: the run's, which is also the largest
->>>>>>> main
+    record_layers: bool = False  # also record the probes' similarity by layer (Figures 4, 5)
 
 
 @dataclass
