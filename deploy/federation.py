@@ -29,6 +29,7 @@ T = TypeVar("T")
 Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_SECONDS = 120.0  # for the nodes to come online
+RECONNECT_SECONDS = 120.0  # without a connection, until a run is no longer followed
 # modules that run on the machines
 AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"
 POLICY, AUDIT = "fedsim.deploy.policy", "fedsim.deploy.audit"
@@ -228,14 +229,24 @@ class Federation:
         remote = self.run_folder(folder)
         request = start_request(config.replace(out=remote, clients=len(self.inventory.nodes)))
         (run,) = self._control("start", stdin=request)
+        return self.follow(run, folder, output)
+
+    def follow(self, run: str, folder: Path, output: Report | None = None) -> str:
+        """The same for a run that was started before, with this folder. Raises FedsimError, and fetches nothing, if the
+        connection to the server is lost for long: the run goes on without it."""
         try:
-            return self._follow(run, output or self.report)
+            status = self._follow(run, folder, output or self.report)
         except KeyboardInterrupt:
             self._control("stop", run)
+            self._fetch(folder)
             raise
-        finally:
-            if self.inventory.server.remote and self._is_folder(self.server, remote):
-                self.server.fetch(remote, folder)
+        self._fetch(folder)
+        return status
+
+    def _fetch(self, folder: Path) -> None:
+        remote = self.run_folder(folder)
+        if self.inventory.server.remote and self._is_folder(self.server, remote):
+            self.server.fetch(remote, folder)
 
     def run_folder(self, folder: Path) -> str:
         """The run folder on the server for the run folder `folder` here; a resumed run gets the same one."""
@@ -244,21 +255,34 @@ class Federation:
             return path
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
 
-    def _follow(self, run: str, output: Report) -> str:
-        status, traceback = "unknown", list[str]()
-        command = [self.server.python, "-P", "-m", CONTROL, "--token", "follow", run]
-        with self.server.stream(*command, stdin=self._token("follow")) as lines:
-            for line in map(json.loads, lines):
-                if isinstance(line, dict):
-                    status = line["status"]
-                elif SERVER_APP_RAISED in line or traceback:
-                    traceback.append(line)
-                elif is_for_user(line):
-                    output(line)
+    def _follow(self, run: str, folder: Path, output: Report) -> str:
+        """Reads what the ServerApp prints until the run has ended; connects again if the connection breaks."""
+        end, traceback, position = dict[str, str](), list[str](), "0"
+        last_contact, polling = time.monotonic(), Polling(0.5, 5.0)
+        again = f"`fedsim deploy run --follow {run} --out {folder}` goes on following it"
+        while not end:
+            command = [self.server.python, "-P", "-m", CONTROL, "--token", "follow", run, position]
+            with self.server.stream(*command, stdin=self._token("follow")) as lines:
+                for line in map(json.loads, lines):
+                    last_contact = time.monotonic()
+                    if isinstance(line, float):
+                        position = repr(line)
+                    elif isinstance(line, dict):
+                        end = line
+                    elif SERVER_APP_RAISED in line or traceback:
+                        traceback.append(line)
+                    elif is_for_user(line):
+                        output(line)
+            if not end and time.monotonic() - last_contact > RECONNECT_SECONDS:
+                raise FedsimError(f"the connection to the server is lost; the run goes on there. {again}")
+            if not end:
+                polling.sleep()
+        if "error" in end:
+            raise FedsimError(f"{end['error']}. If the run goes on, {again}")
         if not any("fedsim.errors." in line for line in traceback):  # the status holds their message already
             for line in traceback:
                 output(line)
-        return status
+        return end["status"]
 
     # Steps of `up`
 

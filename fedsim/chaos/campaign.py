@@ -17,6 +17,7 @@ LEVELS = {
     "inline": "fedsim.chaos.inline:Inline",
     "grid": "fedsim.chaos.grid:Grid",
     "ray": "fedsim.chaos.ray:Ray",
+    "federation": "fedsim.deploy.chaos.federation:Federation",
 }
 OUTCOMES = (oracle.SAME, oracle.REFUSED, oracle.LOST, oracle.WRONG, oracle.HUNG)
 FAILED = (oracle.WRONG, oracle.HUNG)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedsim.chaos.campaign import Campaign, Result
 
 DEFAULT_LEVELS = ("inline", "grid", "ray")
-CHOICES = ("inline", "grid", "ray")
+CHOICES = (*DEFAULT_LEVELS, "federation")
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:

@@ -14,6 +14,7 @@ from fedsim.commands.run import add_config, print_result
 from fedsim.errors import ConfigError, FedsimError
 
 if TYPE_CHECKING:
+    from fedsim.config import RunConfig
     from fedsim.deploy.federation import Federation
 
 
@@ -50,6 +51,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     add_config(run)
     run.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
     run.add_argument("--resume", type=Path, metavar="RUN", help="continue a run of this federation that was stopped")
+    run.add_argument("--follow", metavar="ID", help="go on following a run that goes on, with the folder --out it has")
     add_any_version(run)
 
     logs = verb("logs", _logs, "the logs of the server or a node")
@@ -150,25 +152,14 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fedsim import config as configs
     from fedsim.results.progress import Bar, Relay
-    from fedsim.results.record import holds_run, new_folder
-    from fedsim.server.run import pace_and_stragglers
+    from fedsim.results.record import holds_run
 
     federation = _federation(args)
-    nodes = len(federation.inventory.nodes)
-    if args.resume:
-        folder, (config, _) = args.resume, read_resumable(args.resume, args.any_version)
-    else:
-        out = [f"out={args.out}"] if args.out else []
-        config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
-        folder = new_folder(config)
-    if config.clients != nodes:
-        raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
-    pace_and_stragglers(config)  # raises now what the ServerApp would raise after the start
+    config, folder = (None, _followed(args)) if args.follow else _configured(args, len(federation.inventory.nodes))
     relay = Relay(Bar()) if sys.stdout.isatty() else None
     try:
-        status = federation.run(config, folder, relay)
+        status = federation.run(config, folder, relay) if config else federation.follow(args.follow, folder, relay)
     except KeyboardInterrupt:
         resume = f"`fedsim deploy run --resume {folder}` goes on with it"
         print(f"the run is stopped on the server, too: {resume}", flush=True)
@@ -182,6 +173,32 @@ def _run(args: argparse.Namespace) -> int:
         raise FedsimError(f"the run ended, {why}. `fedsim deploy logs` has the details{again}")
     print_result(folder)
     return 0
+
+
+def _configured(args: argparse.Namespace, nodes: int) -> "tuple[RunConfig, Path]":
+    """The run that is to begin or to be resumed, and its folder."""
+    from fedsim import config as configs
+    from fedsim.results.record import new_folder
+    from fedsim.server.run import pace_and_stragglers
+
+    if args.resume:
+        folder, (config, _) = args.resume, read_resumable(args.resume, args.any_version)
+    else:
+        out = [f"out={args.out}"] if args.out else []
+        config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
+        folder = new_folder(config)
+    if config.clients != nodes:
+        raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
+    pace_and_stragglers(config)  # raises now what the ServerApp would raise after the start
+    return config, folder
+
+
+def _followed(args: argparse.Namespace) -> Path:
+    """The folder of a run that goes on."""
+    if args.out is None or args.resume or args.file or args.set:
+        raise ConfigError("--follow needs the folder of the run, --out RUN, and takes no configuration")
+    out: Path = args.out
+    return out
 
 
 def _logs(args: argparse.Namespace) -> int:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedsim.deploy.chaos.deployment import NODES, Deployment, eventually
 from fedsim.report.runs import RunResult
 from fedsim.results.record import read_manifest
-
-from ..deployment import NODES, Deployment, eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

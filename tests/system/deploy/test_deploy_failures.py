@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fedsim import config as configs
+from fedsim.deploy.chaos.deployment import NODES, Deployment, children, eventually
 from fedsim.files import read_npz
 from fedsim.results.record import read_manifest, read_summary
 from tests.replay import own_model
 
-from ..deployment import NODES, Deployment, eventually, inline
+from ..deployment import inline
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 SCAFFOLD = ("algorithm=scaffold", "partition=dirichlet")  # its clients keep state between rounds
@@ -76,7 +77,8 @@ def test_a_run_whose_server_was_killed_resumes_exactly(deployment: Deployment, t
     run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=9", "checkpoint-every=4")
     with deployment.running(run, *settings) as process:
         eventually(lambda: deployment.steps(run) >= 6, 120, "the steps after a checkpoint")
-        os.kill(child_of(deployment.process("server", "superexec")), signal.SIGKILL)
+        (server_app,) = children(deployment.process("server", "superexec"))
+        os.kill(server_app, signal.SIGKILL)
     assert process.returncode == 1
     assert deployment.steps(run) < 9, "it was too fast to be killed"
     told = deployment.fedsim("run", "--resume", str(run))
@@ -128,12 +130,6 @@ def assert_same_run(run: Path, reference: Path, told: str) -> None:
     assert ours["failures"] == [], told
     assert ours["accuracy"] == theirs["accuracy"], told
     assert equal(read_npz(run / "model.npz"), read_npz(reference / "model.npz")), told
-
-
-def child_of(process: int) -> int:
-    """The id of the only child process: the ServerApp of the run."""
-    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return int(child)
 
 
 def equal(one: Mapping[str, NDArray[Any]], two: Mapping[str, NDArray[Any]]) -> bool:
