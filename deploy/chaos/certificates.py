@@ -12,7 +12,13 @@ LIFETIME = timedelta(seconds=100)  # enough to restart the server and begin a ru
 WAIT = ("--wait", "180")
 
 
-class Rotate(OnFederation):
+class OnCertificates(OnFederation):
+    """Machines restart with other certificates. Commands take a while, and so does the run."""
+
+    loss, scenarios = "results of nodes that were restarted", ("slow",)
+
+
+class Rotate(OnCertificates):
     """The server gets another certificate and every node another key, in the middle of a run."""
 
     name = "rotated keys and certificate"
@@ -36,7 +42,7 @@ class Revoke(Rotate):
     name, commands = "revoked certificate", (("certificates", "--revoke"), ("up", *WAIT))
 
 
-class Expire(OnFederation):
+class Expire(OnCertificates):
     """The server's certificate expires in the middle of a run, and then its SuperLink restarts."""
 
     name = "expired certificate"

@@ -24,6 +24,7 @@ from fedsim.results.events import EVENTS
 from fedsim.results.record import MANIFEST, read_manifest
 
 LONGER = ("rounds=12", "timeout=180")
+LATE, SLEEPING = ("stragglers=periodic", "stragglers.count=1", "stragglers.unit=4"), ("clock=wall",)
 TOLERANCE = 1e-6  # of models: gRPC and the grid in one process may round differently
 RECOVERY = 200.0  # seconds for the federation to recover by itself: Flower refuses a node for a minute after a crash
 PORTS = (9092, 8000, 9094, 9095, 9094, 9095)  # every host has its own
@@ -36,6 +37,7 @@ class Federation(Level):
         Scenario("fedavg", ("algorithm=fedavg", *LONGER)),
         Scenario("scaffold", ("algorithm=scaffold", "partition=dirichlet", *LONGER)),
         Scenario("local", ("algorithm=local", "eval-every=4", *LONGER)),
+        Scenario("slow", ("algorithm=fedavg", *LONGER, "pace=synchronous", *LATE, *SLEEPING)),
     )
     faults = (*machines.FAULTS, *certificates.FAULTS)
 
@@ -85,11 +87,11 @@ class Federation(Level):
 
     def twin(self, scenario: Scenario) -> Path:
         """The run on a Flower grid in one process."""
-        return self._grid.twin(scenario)
+        return self._grid.twin(_awake(scenario))
 
     def failing_twin(self, scenario: Scenario, jobs: list[messages.Hit]) -> Path:
         """The same, in which these results are missing."""
-        return self._grid.failing_twin(scenario, jobs)
+        return self._grid.failing_twin(_awake(scenario), jobs)
 
     def same_model(self, run: Path, other: Path) -> bool:
         return _close(*(read_npz(each / "model.npz") for each in (run, other)))
@@ -150,6 +152,11 @@ class Federation(Level):
 
     def close(self) -> None:
         self._stack.close()
+
+
+def _awake(scenario: Scenario) -> Scenario:
+    """The scenario in virtual time: with the same models."""
+    return Scenario(scenario.name, tuple(setting for setting in scenario.settings if setting not in SLEEPING))
 
 
 def _folders() -> list[tuple[int, Path]]:

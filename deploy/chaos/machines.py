@@ -5,7 +5,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedsim.chaos import messages
 from fedsim.chaos.fault import Fault, Process, Trial
@@ -30,6 +30,7 @@ class OnFederation(Midway):
     """Something happens to a federation in the middle of a run."""
 
     latest = 6
+    scenarios: ClassVar[tuple[str, ...]] = ("fedavg", "scaffold", "local")
 
     def disturb(self, trial: Trial, process: Process) -> None:
         self.strike(trial, level_of(trial).deployment)
@@ -242,7 +243,7 @@ class DropConnection(OnFederation):
 class KillOperator(Fault):
     """The operator's command is killed, and the operator follows the run again."""
 
-    name = "killed command of the operator"
+    name, scenarios = "killed command of the operator", OnFederation.scenarios
 
     def inject(self, trial: Trial) -> None:
         level, process, after = level_of(trial), trial.start(), trial.rng.randint(1, OnFederation.latest)
