@@ -24,14 +24,24 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--only", type=int, metavar="N", help="only the fault with this number of one level")
     parser.add_argument("--out", type=Path, default=Path("chaos"), help="folder for results (default: %(default)s)")
+    parser.add_argument(
+        "--from", dest="files", nargs="+", type=Path, metavar="JSON", help="inject nothing; with --into"
+    )
+    parser.add_argument(
+        "--into", type=Path, metavar="PAGE", help="write the table of these results into a Markdown page"
+    )
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
     from fedsim.chaos.campaign import Campaign
+    from fedsim.chaos.matrix import markdown, publish
     from fedsim.chaos.process import preload
     from fedsim.files import write_json
 
+    if args.files:
+        publish(args.files, args.into) if args.into else print(markdown(args.files))
+        return 0
     levels = args.level or DEFAULT_LEVELS
     campaign = Campaign(args.seed, levels, args.out.resolve())
     preload()
