@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from fedsim.config import RunConfig
 from fedsim.deploy import audit, machine_files, operators, pki, previous_inventory, remembered_logs
+from fedsim.deploy.agent import ORPHANED, RUNNING
 from fedsim.deploy.audit import Verified
 from fedsim.deploy.checks import certificates
 from fedsim.deploy.finding import Finding
@@ -83,6 +84,7 @@ class Federation:
         self._check_versions()
         self._stop_removed_hosts()
         changed = self._copy_files()
+        self._on_each(self._stop_orphaned, self.hosts)
         self._check_hosts(self.hosts)
         # Nodes first: they say goodbye to the server that they know, and may not trust the next one before they restart.
         self._on_each(self._stop_changed, changed - {self.server})
@@ -145,13 +147,13 @@ class Federation:
         return self._control("runs")
 
     def agents(self) -> dict[str, str]:
-        """By machine: "running", "not running", "not set up", or why the machine could not be asked."""
+        """By machine: its state as the agent tells it, "not set up", or why the machine could not be asked."""
 
         def state(host: Host) -> str:
             try:
                 if not self._is_set_up(host):
                     return "not set up"
-                return "running" if self._is_running(host) else "not running"
+                return self._state(host)
             except FedsimError as error:
                 return str(error)
 
@@ -338,6 +340,12 @@ class Federation:
         if problems:
             raise FedsimError("the federation cannot start as the inventory says\n" + "\n".join(problems))
 
+    def _stop_orphaned(self, host: Host) -> None:
+        """Processes whose agent was killed hold the ports of those that are to be started."""
+        if self._state(host) == ORPHANED:
+            host.run_module(AGENT, "stop", ".")
+            self.report(f"{host.name}: its agent was killed; stopped what it had started, to start again")
+
     def _stop_changed(self, host: Host) -> None:
         if self._is_running(host):
             host.run_module(AGENT, "stop", ".")
@@ -420,7 +428,10 @@ class Federation:
         return hosts[name] if name in hosts else unknown("node", name, hosts)
 
     def _is_running(self, host: Host) -> bool:
-        return host.run_module(AGENT, "status", ".").strip() == "running"
+        return self._state(host) == RUNNING
+
+    def _state(self, host: Host) -> str:
+        return host.run_module(AGENT, "status", ".").strip()
 
     def _is_set_up(self, host: Host) -> bool:
         return self._is_folder(host, host.home)

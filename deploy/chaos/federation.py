@@ -23,11 +23,12 @@ from fedsim.files import read_npz
 from fedsim.results.events import EVENTS
 from fedsim.results.record import MANIFEST, read_manifest
 
-LONGER = ("rounds=12", "timeout=180")
+LONGER = ("rounds=10", "timeout=180")
 LATE, SLEEPING = ("stragglers=periodic", "stragglers.count=1", "stragglers.unit=4"), ("clock=wall",)
 TOLERANCE = 1e-6  # of models: gRPC and the grid in one process may round differently
 RECOVERY = 200.0  # seconds for the federation to recover by itself: Flower refuses a node for a minute after a crash
 PORTS = (9092, 8000, 9094, 9095, 9094, 9095)  # every host has its own
+LOOK_SECONDS = 5.0  # between two looks, each of which costs a second of processor time
 ENDS = 30.0  # seconds for processes to end that belong to no agent
 
 
@@ -123,7 +124,7 @@ class Federation(Level):
         return [*found, *strange]
 
     def _recovers(self) -> bool:
-        """Waits until every node is online and no run is left, as long as the agents may need for that."""
+        """Waits until every node is online, as long as the agents may need for that."""
         deadline = time.monotonic() + RECOVERY
         federation = self.deployment.federation()
         while time.monotonic() < deadline:

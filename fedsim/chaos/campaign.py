@@ -61,8 +61,11 @@ class Campaign:
         self.seed, self.folder, self.results = seed, folder, list[Result]()
         self._classes: list[type[Level]] = [load(LEVELS[name]) for name in levels]
 
-    def run(self, faults: int, minutes: float, report: Callable[[Result], None], only: int | None = None) -> None:
-        """Tries so many faults; no trial begins after so many minutes. `only`: the trial with this number alone."""
+    def run(
+        self, faults: int, minutes: float, report: Callable[[Result], None], first: int = 0, only: int | None = None
+    ) -> None:
+        """Tries so many faults; no trial begins after so many minutes. `first`, `only`: those from this number of a level
+        on, or that with this number alone."""
         deadline = time.monotonic() + 60 * minutes
         for kind in self._classes:
             shutil.rmtree(self.folder / kind.name, ignore_errors=True)  # of an earlier campaign
@@ -73,7 +76,7 @@ class Campaign:
             for kind, number in schedule(self._classes, faults):
                 if time.monotonic() > deadline:
                     return
-                if only in (None, number):
+                if number >= first and only in (None, number):
                     self.results.append(self._try(opened[kind], number))
                     report(self.results[-1])
 

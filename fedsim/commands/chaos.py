@@ -22,6 +22,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         choices=CHOICES,
         help=f"where runs happen, may be repeated (default: {', '.join(DEFAULT_LEVELS)})",
     )
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with the fault with this number")
     parser.add_argument("--only", type=int, metavar="N", help="only the fault with this number of one level")
     parser.add_argument("--out", type=Path, default=Path("chaos"), help="folder for results (default: %(default)s)")
     parser.add_argument(
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     campaign = Campaign(args.seed, levels, args.out.resolve())
     preload()
     try:
-        campaign.run(args.faults, args.minutes, lambda result: print(told(result), flush=True), args.only)
+        campaign.run(args.faults, args.minutes, lambda result: print(told(result), flush=True), args.first, args.only)
     finally:
         write_json(args.out / "chaos.json", campaign.as_json())
         show(campaign)
