@@ -42,13 +42,12 @@ class Federation(Level):
     )
     faults = (*machines.FAULTS, *certificates.FAULTS)
 
-    def __init__(self, folder: Path) -> None:
-        if not (can_make_namespaces() and can_relay()):
+    def __init__(self, folder: Path, deployment: Deployment | None = None) -> None:
+        """`deployment`: one that is up; it is left as it is found."""
+        if deployment is None and not (can_make_namespaces() and can_relay()):
             raise ConfigError("the level federation needs network namespaces and TAP devices: Linux, iproute2, root")
         super().__init__(folder)
-        self._grid = Grid(self.folder)
-        self._stack = ExitStack()
-        self._deployment: Deployment | None = None
+        self._grid, self._stack, self._deployment = Grid(self.folder), ExitStack(), deployment
 
     @property
     def deployment(self) -> Deployment:

@@ -38,6 +38,13 @@ class Result:
     cpu: float
 
 
+def attempt(trial: Trial) -> tuple[str, list[str]]:
+    """Injects the fault of a trial; returns the outcome and what is wrong with it."""
+    trial.level.twin(trial.scenario)
+    trial.fault.inject(trial)
+    return oracle.judge(trial)
+
+
 def draw(seed: int, level: type[Level], number: int) -> tuple[type[Fault], Random]:
     """The fault of the trial with this number, and its random numbers. Each fault occurs as often as its weight says."""
     cards = [fault for fault in level.faults if fault.is_possible() for _ in range(fault.weight)]
@@ -83,11 +90,9 @@ class Campaign:
     def _try(self, level: Level, number: int) -> Result:
         fault, rng = draw(self.seed, type(level), number)
         scenario = rng.choice([s for s in level.scenarios if not fault.scenarios or s.name in fault.scenarios])
-        level.twin(scenario)
         trial = Trial(number, level, fault(), scenario, rng, level.folder / "trials" / str(number))
         began = time.monotonic()
-        trial.fault.inject(trial)
-        outcome, problems = oracle.judge(trial)
+        outcome, problems = attempt(trial)
         if outcome not in FAILED:
             shutil.rmtree(trial.folder)
         seconds, cpu = time.monotonic() - began, sum(ended.cpu for ended in trial.ended)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fedsim import config as configs
+from fedsim.chaos import oracle
+from fedsim.chaos.campaign import attempt
+from fedsim.chaos.fault import Fault, Trial
 from fedsim.deploy.chaos.deployment import NODES, Deployment, children, eventually
+from fedsim.deploy.chaos.federation import Federation
+from fedsim.deploy.chaos.machines import DropConnection, KillSuperLink
 from fedsim.files import read_npz
 from fedsim.results.record import read_manifest, read_summary
 from tests.replay import own_model
@@ -61,15 +67,14 @@ def test_a_killed_supernode_is_named_and_returns_with_its_state(deployment: Depl
     eventually(lambda: not deployment.status()["current"], 60, "the end of the run on the server")
 
 
-def test_the_run_goes_on_when_the_superlink_was_killed(deployment: Deployment, tmp_path: Path) -> None:
-    run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=12", "eval-every=4")
-    with deployment.running(run, *settings, "checkpoint-every=1", "timeout=200"):
-        os.kill(deployment.process("server", "superlink"), signal.SIGKILL)
-    told = (tmp_path / "run.log").read_text()
-    eventually(lambda: bool(deployment.status()["healthy"]), 180, "everyone online again")
-    if not (run / "summary.json").exists():
-        told += deployment.fedsim("run", "--resume", str(run))
-    assert_same_run(run, inline(tmp_path / "inline", *settings), told)
+@pytest.mark.parametrize(("fault", "scenario"), [(KillSuperLink, "scaffold"), (DropConnection, "local")])
+def test_faults_of_a_campaign(fault: type[Fault], scenario: str, deployment: Deployment, tmp_path: Path) -> None:
+    """The run ends as its undisturbed twin does, and nothing is left: see `fedsim chaos --level federation`."""
+    level = Federation(tmp_path, deployment)
+    (chosen,) = (each for each in level.scenarios if each.name == scenario)
+    trial = Trial(0, level, fault(), chosen, Random(1), tmp_path / "trial")
+    outcome, problems = attempt(trial)
+    assert (outcome, problems) == (oracle.SAME, []), "\n".join(ended.output for ended in trial.ended)
 
 
 def test_a_run_whose_server_was_killed_resumes_exactly(deployment: Deployment, tmp_path: Path) -> None:
