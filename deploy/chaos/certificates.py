@@ -8,14 +8,22 @@ from fedsim.deploy import pki
 from fedsim.deploy.chaos.deployment import Deployment
 from fedsim.deploy.chaos.machines import OnFederation, kill, level_of
 
-LIFETIME = timedelta(seconds=100)  # enough to restart the server and begin a run
+LIFETIME = timedelta(seconds=60)  # and what `up` takes: enough to restart the server and begin a run
+AFTER = 6  # rounds that a command may take
 WAIT = ("--wait", "180")
 
 
 class OnCertificates(OnFederation):
-    """Machines restart with other certificates. Commands take a while, and so does the run."""
+    """Machines restart with other certificates. Commands take a while, and so does the run: in every round one client sleeps."""
 
     loss, scenarios = "results of nodes that were restarted", ("slow",)
+    latest = 2
+
+    def inject(self, trial: Trial) -> None:
+        level = level_of(trial)
+        assert level.deployment
+        trial.settings += (f"stragglers.unit={max(3.0, level.up_seconds / AFTER):.1f}",)
+        super().inject(trial)
 
 
 class Rotate(OnCertificates):
@@ -48,9 +56,9 @@ class Expire(OnCertificates):
     name = "expired certificate"
 
     def inject(self, trial: Trial) -> None:
-        deployment = level_of(trial).deployment
-        secrets = deployment.folder / "secrets"
-        pki.issue_server_certificate(secrets, [deployment.hosts[0].address], LIFETIME)
+        level, deployment = level_of(trial), level_of(trial).deployment
+        lifetime = LIFETIME + timedelta(seconds=level.up_seconds)
+        pki.issue_server_certificate(deployment.folder / "secrets", [deployment.hosts[0].address], lifetime)
         deployment.fedsim("up", *WAIT)
         super().inject(trial)
 

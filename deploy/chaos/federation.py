@@ -24,7 +24,7 @@ from fedsim.results.events import EVENTS
 from fedsim.results.record import MANIFEST, read_manifest
 
 LONGER = ("rounds=10", "timeout=180")
-LATE, SLEEPING = ("stragglers=periodic", "stragglers.count=1", "stragglers.unit=4"), ("clock=wall",)
+LATE, SLEEPING = ("stragglers=periodic", "stragglers.count=1"), ("clock=wall",)
 TOLERANCE = 1e-6  # of models: gRPC and the grid in one process may round differently
 RECOVERY = 200.0  # seconds for the federation to recover by itself: Flower refuses a node for a minute after a crash
 PORTS = (9092, 8000, 9094, 9095, 9094, 9095)  # every host has its own
@@ -47,6 +47,7 @@ class Federation(Level):
         if deployment is None and not (can_make_namespaces() and can_relay()):
             raise ConfigError("the level federation needs network namespaces and TAP devices: Linux, iproute2, root")
         super().__init__(folder)
+        self.up_seconds = 0.0  # how long the command `up` takes here
         self._grid, self._stack, self._deployment = Grid(self.folder), ExitStack(), deployment
 
     @property
@@ -60,7 +61,9 @@ class Federation(Level):
             found.write_inventory()
             found.fedsim("init")
             self._stack.callback(found.attempt, "down")
+            began = time.monotonic()
             found.fedsim("up")
+            self.up_seconds = time.monotonic() - began
             self._deployment = found
         return self._deployment
 

@@ -14,7 +14,7 @@ from fedsim.chaos.midway import ROUNDS, Midway, await_rounds
 from fedsim.chaos.process import Copy, command_of, members
 
 LONGER = ("workers=2", "local-steps=150", "rounds=6", "timeout=8")  # there must be time to kill something
-RAY_ENDS = 40.0  # seconds for Ray's own processes to end after a run that was killed
+RAY_ENDS = 120.0  # seconds for Ray's own processes to end after a run that was killed
 WORKER, RAYLET, GCS = "ray::Worker", "raylet/raylet", "gcs_server"  # in command lines
 
 
