@@ -14,7 +14,7 @@ WAIT = ("--wait", "180")
 
 
 class OnCertificates(OnFederation):
-    """Machines restart with other certificates. Commands take a while, and so does the run: in every round one client sleeps."""
+    """Machines restart with other certificates. The run lasts as long as the commands: in every round a client sleeps."""
 
     loss, scenarios = "results of nodes that were restarted", ("slow",)
     latest = 2
