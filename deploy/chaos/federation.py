@@ -97,7 +97,7 @@ class Federation(Level):
         return self._grid.failing_twin(_awake(scenario), jobs)
 
     def same_model(self, run: Path, other: Path) -> bool:
-        return _close(*(read_npz(each / "model.npz") for each in (run, other)))
+        return _close(*map(_model, (run, other)))
 
     def same_weights(self, run: Path, other: Path) -> bool:
         """Also the models that clients keep on their nodes."""
@@ -171,6 +171,12 @@ def _folders() -> list[tuple[int, Path]]:
         except OSError:
             continue  # it has ended meanwhile
     return found
+
+
+def _model(run: Path) -> Mapping[str, NDArray[Any]]:
+    """The server's models; some algorithms have none."""
+    path = run / "model.npz"
+    return read_npz(path) if path.exists() else {}
 
 
 def _close(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> bool:

@@ -41,7 +41,10 @@ class Result:
 def attempt(trial: Trial) -> tuple[str, list[str]]:
     """Injects the fault of a trial; returns the outcome and what is wrong with it."""
     trial.level.twin(trial.scenario)
-    trial.fault.inject(trial)
+    try:
+        trial.fault.inject(trial)
+    except RuntimeError as error:  # a command that must succeed did not
+        return oracle.WRONG, [str(error), *trial.level.leftovers()]
     return oracle.judge(trial)
 
 
