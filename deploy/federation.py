@@ -18,6 +18,7 @@ from fedsim.deploy.agent import ORPHANED, RUNNING
 from fedsim.deploy.audit import Verified
 from fedsim.deploy.checks import certificates
 from fedsim.deploy.finding import Finding
+from fedsim.deploy.following import CONTROL, ConnectionLost, Report, read_output
 from fedsim.deploy.hosts import Host
 from fedsim.deploy.install import build_wheel, install
 from fedsim.deploy.inventory import Inventory
@@ -27,12 +28,10 @@ from fedsim.flower.control_api import start_request
 from fedsim.transport.polling import Polling
 
 T = TypeVar("T")
-Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_SECONDS = 120.0  # for the nodes to come online
-RECONNECT_SECONDS = 120.0  # without a connection, until a run is no longer followed
 # modules that run on the machines
-AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"
+AGENT = "fedsim.deploy.agent"
 POLICY, AUDIT = "fedsim.deploy.policy", "fedsim.deploy.audit"
 
 # Python code and shell scripts that run on the machines.
@@ -54,10 +53,6 @@ PURGE = (
     "if test -e server.json || test -e node.json; then "
     'rm -rf -- "$0"; else echo "$0 is not a home folder of fedsim" >&2; exit 1; fi'
 )
-
-# In the output of a run.
-SERVER_APP_RAISED = "ServerApp raised an exception"
-FLOWER_MESSAGES = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
 
 
 class Federation:
@@ -226,20 +221,30 @@ class Federation:
     def run(self, config: RunConfig, folder: Path, output: Report | None = None) -> str:
         """Runs a configuration to its end and fetches the run folder into `folder`, also if the run failed.
 
-        `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ...
+        `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ... Raises
+        ConnectionLost, and fetches nothing, if the connection to the server breaks off: the run goes on there.
         """
-        remote = self.run_folder(folder)
-        request = start_request(config.replace(out=remote, clients=len(self.inventory.nodes)))
-        (run,) = self._control("start", stdin=request)
-        return self.follow(run, folder, output)
-
-    def follow(self, run: str, folder: Path, output: Report | None = None) -> str:
-        """The same for a run that was started before, with this folder. Raises FedsimError, and fetches nothing, if the
-        connection to the server is lost for long: the run goes on without it."""
+        remote, names = self.run_folder(folder), sorted(self.inventory.nodes, key=lambda node: node.partition_id)
+        bound = {"clients": len(names), "nodes": ",".join(node.name for node in names)}
+        (run,) = self._control("start", stdin=start_request(config.replace(out=remote, **bound)))
         try:
-            status = self._follow(run, folder, output or self.report)
+            return self.follow(run, folder, output)
         except KeyboardInterrupt:
             self._control("stop", run)
+            self._fetch(folder)
+            raise
+
+    def follow(self, run: str, folder: Path, output: Report | None = None) -> str:
+        """As `run`, for a run that goes on already; `folder` is where it was to be fetched into."""
+        try:
+            status = read_output(self.server, lambda: self._token("follow"), run, output or self.report)
+        except ConnectionLost as lost:
+            raise ConnectionLost(
+                f"the connection to the server broke off, but the run {run} goes on there: "
+                f"`fedsim deploy run --follow {run} --out {folder}` shows it again and fetches its results; "
+                "`fedsim deploy status` tells how far it is"
+            ) from lost
+        except FedsimError:
             self._fetch(folder)
             raise
         self._fetch(folder)
@@ -256,35 +261,6 @@ class Federation:
         if not self.inventory.server.remote:
             return path
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
-
-    def _follow(self, run: str, folder: Path, output: Report) -> str:
-        """Reads what the ServerApp prints until the run has ended; connects again if the connection breaks."""
-        end, traceback, position = dict[str, str](), list[str](), "0"
-        last_contact, polling = time.monotonic(), Polling(0.5, 5.0)
-        again = f"`fedsim deploy run --follow {run} --out {folder}` goes on following it"
-        while not end:
-            command = [self.server.python, "-P", "-m", CONTROL, "--token", "follow", run, position]
-            with self.server.stream(*command, stdin=self._token("follow")) as lines:
-                for line in map(json.loads, lines):
-                    last_contact = time.monotonic()
-                    if isinstance(line, float):
-                        position = repr(line)
-                    elif isinstance(line, dict):
-                        end = line
-                    elif SERVER_APP_RAISED in line or traceback:
-                        traceback.append(line)
-                    elif is_for_user(line):
-                        output(line)
-            if not end and time.monotonic() - last_contact > RECONNECT_SECONDS:
-                raise FedsimError(f"the connection to the server is lost; the run goes on there. {again}")
-            if not end:
-                polling.sleep()
-        if "error" in end:
-            raise FedsimError(f"{end['error']}. If the run goes on, {again}")
-        if not any("fedsim.errors." in line for line in traceback):  # the status holds their message already
-            for line in traceback:
-                output(line)
-        return end["status"]
 
     # Steps of `up`
 
@@ -447,8 +423,3 @@ class Federation:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def is_for_user(line: str) -> bool:
-    """Whether a line is output of the ServerApp and not a message of Flower itself."""
-    return bool(line.strip()) and "INFO" not in line[:12] and not any(words in line for words in FLOWER_MESSAGES)

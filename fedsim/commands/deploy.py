@@ -51,7 +51,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     add_config(run)
     run.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
     run.add_argument("--resume", type=Path, metavar="RUN", help="continue a run of this federation that was stopped")
-    run.add_argument("--follow", metavar="ID", help="go on following a run that goes on, with the folder --out it has")
+    run.add_argument("--follow", metavar="ID", help="show a run that goes on already, and fetch it into --out")
     add_any_version(run)
 
     logs = verb("logs", _logs, "the logs of the server or a node")
@@ -156,13 +156,21 @@ def _run(args: argparse.Namespace) -> int:
     from fedsim.results.record import holds_run
 
     federation = _federation(args)
-    config, folder = (None, _followed(args)) if args.follow else _configured(args, len(federation.inventory.nodes))
     relay = Relay(Bar()) if sys.stdout.isatty() else None
     try:
-        status = federation.run(config, folder, relay) if config else federation.follow(args.follow, folder, relay)
+        if args.follow:
+            if args.out is None:
+                raise ConfigError("--follow needs --out, the run folder that the run was started with")
+            folder, status = args.out, federation.follow(args.follow, args.out, relay)
+        else:
+            folder, config = _wanted_run(args, len(federation.inventory.nodes))
+            status = federation.run(config, folder, relay)
     except KeyboardInterrupt:
-        resume = f"`fedsim deploy run --resume {folder}` goes on with it"
-        print(f"the run is stopped on the server, too: {resume}", flush=True)
+        if args.follow:
+            told = f"the run goes on: `fedsim deploy run --follow {args.follow} --out {args.out}` shows it again"
+        else:
+            told = f"the run is stopped on the server, too: `fedsim deploy run --resume {folder}` goes on with it"
+        print(told, flush=True)
         raise
     finally:
         if relay:
@@ -175,8 +183,8 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _configured(args: argparse.Namespace, nodes: int) -> "tuple[RunConfig, Path]":
-    """The run that is to begin or to be resumed, and its folder."""
+def _wanted_run(args: argparse.Namespace, nodes: int) -> "tuple[Path, RunConfig]":
+    """The folder and the configuration of a new run, or of one that is resumed; raises ConfigError if it cannot run."""
     from fedsim import config as configs
     from fedsim.results.record import new_folder
     from fedsim.server.run import pace_and_stragglers
@@ -190,15 +198,7 @@ def _configured(args: argparse.Namespace, nodes: int) -> "tuple[RunConfig, Path]
     if config.clients != nodes:
         raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
     pace_and_stragglers(config)  # raises now what the ServerApp would raise after the start
-    return config, folder
-
-
-def _followed(args: argparse.Namespace) -> Path:
-    """The folder of a run that goes on."""
-    if args.out is None or args.resume or args.file or args.set:
-        raise ConfigError("--follow needs the folder of the run, --out RUN, and takes no configuration")
-    out: Path = args.out
-    return out
+    return folder, config
 
 
 def _logs(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from fedsim.chaos.campaign import attempt
 from fedsim.chaos.fault import Fault, Trial
 from fedsim.deploy.chaos.deployment import NODES, Deployment, children, eventually
 from fedsim.deploy.chaos.federation import Federation
-from fedsim.deploy.chaos.machines import DropConnection, KillSuperLink
+from fedsim.deploy.chaos.machines import DropConnection, KillOperator, KillSuperLink
 from fedsim.files import read_npz
 from fedsim.results.record import read_manifest, read_summary
 from tests.replay import own_model
@@ -67,7 +67,9 @@ def test_a_killed_supernode_is_named_and_returns_with_its_state(deployment: Depl
     eventually(lambda: not deployment.status()["current"], 60, "the end of the run on the server")
 
 
-@pytest.mark.parametrize(("fault", "scenario"), [(KillSuperLink, "scaffold"), (DropConnection, "local")])
+@pytest.mark.parametrize(
+    ("fault", "scenario"), [(KillSuperLink, "scaffold"), (DropConnection, "local"), (KillOperator, "fedavg")]
+)
 def test_faults_of_a_campaign(fault: type[Fault], scenario: str, deployment: Deployment, tmp_path: Path) -> None:
     """The run ends as its undisturbed twin does, and nothing is left: see `fedsim chaos --level federation`."""
     level = Federation(tmp_path, deployment)
