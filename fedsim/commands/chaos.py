@@ -46,10 +46,14 @@ def run(args: argparse.Namespace) -> int:
     levels = args.level or DEFAULT_LEVELS
     campaign = Campaign(args.seed, levels, args.out.resolve())
     preload()
+
+    def report(result: "Result") -> None:
+        print(told(result), flush=True)
+        write_json(args.out / "chaos.json", campaign.as_json(), durable=False)  # each time: a campaign may be killed
+
     try:
-        campaign.run(args.faults, args.minutes, lambda result: print(told(result), flush=True), args.first, args.only)
+        campaign.run(args.faults, args.minutes, report, args.first, args.only)
     finally:
-        write_json(args.out / "chaos.json", campaign.as_json())
         show(campaign)
     for result in campaign.failed():
         again = f"fedsim chaos --seed {args.seed} --level {result.level} --faults {args.faults} --only {result.number}"
