@@ -25,6 +25,7 @@ from fedsim.deploy.inventory import Inventory
 from fedsim.deploy.machine_files import LIVE, PACKAGES
 from fedsim.errors import FedsimError, unknown
 from fedsim.flower.control_api import start_request
+from fedsim.results import checkpoint as checkpoints
 from fedsim.transport.polling import Polling
 
 T = TypeVar("T")
@@ -254,6 +255,8 @@ class Federation:
         remote = self.run_folder(folder)
         if self.inventory.server.remote and self._is_folder(self.server, remote):
             self.server.fetch(remote, folder)
+            if steps := checkpoints.saved_steps(folder):
+                checkpoints.keep_until(folder, steps[-1])  # those of a fetch before are no longer there
 
     def run_folder(self, folder: Path) -> str:
         """The run folder on the server for the run folder `folder` here; a resumed run gets the same one."""

@@ -22,6 +22,7 @@ from fedsim.deploy.chaos.deployment import NODES, Deployment, children, eventual
 from fedsim.deploy.chaos.federation import Federation
 from fedsim.deploy.chaos.machines import DropConnection, KillOperator, KillSuperLink
 from fedsim.files import read_npz
+from fedsim.results.checkpoint import saved_steps
 from fedsim.results.record import read_manifest, read_summary
 from tests.replay import own_model
 
@@ -91,6 +92,7 @@ def test_a_run_whose_server_was_killed_resumes_exactly(deployment: Deployment, t
     told = deployment.fedsim("run", "--resume", str(run))
     manifest, summary = read_manifest(run), read_summary(run)
     assert manifest["resumed"] == [4]
+    assert saved_steps(run) == [8, 9], "the one that was fetched before is gone"
     assert_same_run(run, inline(tmp_path / "inline", *settings), told)
     for client in range(NODES):
         state = deployment.home(f"ward-{client}") / "state" / manifest["run"]
