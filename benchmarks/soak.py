@@ -28,7 +28,7 @@ SETTINGS = (
     "eval-every=10",
     f"checkpoint-every={EVERY}",
 )
-LIMIT = 1.1
+LIMIT, TIME_LIMIT = 1.1, 1.5  # time depends on what else the machine does
 
 
 class Sample(NamedTuple):
@@ -86,5 +86,5 @@ def rows(found: list[Sample]) -> list[Row]:
         row("memory", "MB", lambda each: each.memory, LIMIT),
         row("open files", "", lambda each: each.files, 1.0),
         row("threads", "", lambda each: each.threads, 1.0),
-        row("processor time of a step", "ms", lambda each: 1000 * each.seconds, LIMIT),
+        row("processor time of a step", "ms", lambda each: 1000 * each.seconds, TIME_LIMIT),
     ]
