@@ -113,10 +113,12 @@ def _print_parameters(rows: Sequence[tuple[str, ...]]) -> None:
     if not rows:
         print("no parameters")
         return
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from fedsim.report.tables import show
 
     table = Table("parameter", "default", "type", "meaning", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+        table.add_row(*map(escape, row))
+    show(table)
