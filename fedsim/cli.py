@@ -8,7 +8,20 @@ from importlib import import_module
 from fedsim.errors import FedsimError
 from fedsim.logs import print_messages
 
-COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "mix", "data", "deploy", "doctor", "chaos")
+COMMANDS = (
+    "run",
+    "sweep",
+    "report",
+    "resume",
+    "watch",
+    "list",
+    "partition",
+    "mix",
+    "data",
+    "deploy",
+    "doctor",
+    "chaos",
+)
 INTERRUPTED = 130
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedsim.attacks import SUCCESS
-from fedsim.report.runs import Costs, RunResult, Series, choose_metric
+from fedsim.report.accumulate import Costs, Series
+from fedsim.report.runs import RunResult, choose_metric
 from fedsim.results.metric import ACCURACY, Metric, Values
 from fedsim.results.record import MAY_CHANGE
 from fedsim.sweeps.manifest import PlannedRun
