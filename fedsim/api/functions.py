@@ -113,11 +113,15 @@ def sweep(
 
     Returns the results by the name of the run. Raises ConfigError for a sweep that cannot run, FedsimError if runs fail.
     """
+    from fedsim.results.record import asked
+    from fedsim.sweeps.manifest import PlannedRun, SweepManifest
     from fedsim.sweeps.runner import Cell, ray_session, run_cells
 
     home, configs = _cells(file, grid, {**settings, **(set or {})})
     home = home if out is None else Path(out)
     cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
+    if grid is not None:
+        SweepManifest(home.name, runs={name: PlannedRun(asked(c)) for name, c in configs.items()}).write(home)
     with ray_session():
         run_cells(cells, jobs or os.cpu_count() or 1, lambda: None)
     if failed := [cell for cell in cells if cell.status == "failed"]:

@@ -45,3 +45,6 @@ class Settings(TypedDict, total=False):
     server_memory: int
     checkpoint_every: int
     timeout: float
+    metrics: int
+    log: str | list[str]
+    log_format: Literal["text", "json"]

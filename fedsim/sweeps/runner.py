@@ -21,6 +21,7 @@ from fedsim.results.events import EVENTS, parsed
 from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
 from fedsim.results.record import asked, holds_run, read_manifest
+from fedsim.trackers.base import trackers_of
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -99,6 +100,8 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
     queue = [cell for cell in cells if cell.status == "waiting"]
     if not queue:
         return on_progress()
+    for cell in queue:
+        trackers_of(cell.config)  # refused here, if one is missing
     import ray
 
     from fedsim.engine.ray_session import check_gpus, connect
