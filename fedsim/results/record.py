@@ -105,9 +105,7 @@ def old_folder(config: RunConfig) -> Path:
     if manifest["status"] == "finished":
         raise ConfigError(f"{folder} is finished: there is nothing to resume")
     before = manifest["config"]
-    changed = [
-        k for k, v in asked(config).items() if k.partition(".")[0] not in MAY_CHANGE and before.get(k, v) != v
-    ]
+    changed = [k for k, v in asked(config).items() if k.partition(".")[0] not in MAY_CHANGE and before.get(k, v) != v]
     if changed:
         told = ", ".join(f"{k}={before[k]}" for k in changed)
         raise ConfigError(f"{folder} is a run with {told}: resume it with the configuration it was started with")
