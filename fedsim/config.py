@@ -57,7 +57,7 @@ class NoParams:
 class FineTuning:
     """How clients fine-tune the copy of the global model that they use; `finetune` is the length."""
 
-    length: int | None = 0  # None: as long as local training; 0: no fine-tuning
+    length: int | None = 0  # how long, in units; none: as long as local training; 0: no fine-tuning
     unit: Literal["epochs", "steps"] = "epochs"  # of the length
     part: Literal["all", "head", "base"] = "all"  # what is tuned
     lr: NonNegativeFloat = 0.0  # 0: that of local training
@@ -109,26 +109,26 @@ class LogParams:
 class RunConfig:
     """What one run is. Every field has a default, so `fedsim run` alone is a complete run."""
 
-    algorithm: str = "fedavg"
-    dataset: str = "digits"
-    partition: str = "iid"
-    inputs: Literal["normalized", "raw"] = "normalized"  # normalized | raw: pixels as stored, 0 to 255
-    model: str = "mlp"  # several, separated by commas: client i has the one at place i, and so on in turn
-    clients: PositiveInt = 10
-    rounds: PositiveInt = 20
-    seed: NonNegativeInt = 0
-    participation: PositiveFraction = 1.0  # share of the clients in each round
-    local_epochs: NonNegativeInt = 1  # 0: do not train at all
-    local_steps: NonNegativeInt = 0  # mini-batch steps per job; 0: count in epochs
-    batch_size: NonNegativeInt = 32  # 0: all samples of a client in one batch
+    algorithm: str = "fedavg"  # how models are trained and combined
+    dataset: str = "digits"  # a name, a file or folder by its path, hf:OWNER/NAME, or A+B
+    partition: str = "iid"  # how the dataset is split over the clients
+    inputs: Literal["normalized", "raw"] = "normalized"  # images normalized per channel, or pixels as stored, 0 to 255
+    model: str = "mlp"  # a name or module:class; several, separated by commas, go round the clients
+    clients: PositiveInt = 10  # number of clients
+    rounds: PositiveInt = 20  # number of server steps
+    seed: NonNegativeInt = 0  # of every random draw of the run
+    participation: PositiveFraction = 1.0  # share of the clients that get a job in each round
+    local_epochs: NonNegativeInt = 1  # epochs of local training per job; 0: no training
+    local_steps: NonNegativeInt = 0  # mini-batch steps per job instead of epochs; 0: count in epochs
+    batch_size: NonNegativeInt = 32  # samples in a mini-batch; 0: all samples of a client
     batches: Literal["shuffled", "in-order"] = (
-        "shuffled"  # shuffled | in-order: as the split deals them, on from where the last job stopped
+        "shuffled"  # order of the samples; in-order: as the split deals them, on from where the last job stopped
     )
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: PositiveFloat = 0.05
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # of the clients; new for every job
+    lr: PositiveFloat = 0.05  # learning rate of the clients
     lr_schedule: str = "constant"  # constant | cosine | FACTOR:ROUNDS, lr times FACTOR after every so many rounds
-    momentum: NonNegativeFloat = 0.0
-    weight_decay: NonNegativeFloat = 0.0
+    momentum: NonNegativeFloat = 0.0  # of the clients' optimizer
+    weight_decay: NonNegativeFloat = 0.0  # of the clients' optimizer
     eval_every: PositiveInt = 1  # evaluate every so many rounds, and always at the end
     eval_training: bool = False  # also measure the metrics on the clients' training data: training-loss, ...
     target: NonNegativeFloat = 0.0  # stop once the main metric of the global model has reached this value; 0: never
@@ -137,7 +137,7 @@ class RunConfig:
     )
     public: NonNegativeInt = 0  # samples that belong to no client and that everyone has
     pace: str = AUTO  # auto: the pace the algorithm was made for
-    stragglers: str = "none"
+    stragglers: str = "none"  # delay model
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
     server_optimizer: str = AUTO  # what makes a step of that mean; auto: sgd, or the one of the algorithm
     finetune: str = AUTO  # auto | local | N: epochs for which clients tune the global model that they use; 0: none
@@ -160,8 +160,8 @@ class RunConfig:
         3600.0  # seconds for a client's job (on Flower's grids from sending), and for the roll call
     )
     metrics: Port = 0  # serve Prometheus metrics of the run on this port of loopback; 0: none
-    log: str = ""  # trackers that follow the run, separated by commas: csv | mlflow | tensorboard | wandb
-    log_format: Literal["text", "json"] = "text"  # text | json: one JSON object per message, with run and client
+    log: str = ""  # trackers that follow the run, separated by commas: csv, mlflow, tensorboard, wandb, or your own
+    log_format: Literal["text", "json"] = "text"  # text, or one JSON object per message, with run and client
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
     any_version: bool = False  # resume also a run that another version of fedsim began

@@ -29,9 +29,9 @@ class DamagedError(FedsimError):
     """A file does not hold what was written into it: bits have changed, or its end is missing."""
 
 
-def unknown(what: str, name: str, choices: Iterable[str]) -> NoReturn:
-    """Refuse `name`, listing the choices and the one that was probably meant."""
+def unknown(what: str, name: str, choices: Iterable[str], further: Iterable[str] = ()) -> NoReturn:
+    """Refuse `name`, listing the choices and the one that was probably meant, which may also be one of `further`."""
     known = sorted(choices)
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, [*known, *further], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"unknown {what} {name!r}.{hint} Choices: {', '.join(known) or '(none)'}")

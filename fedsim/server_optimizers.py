@@ -70,7 +70,7 @@ class ServerOptimizer(ABC):
 
 @dataclass(frozen=True)
 class SGDParams:
-    lr: PositiveFloat = 1.0  # eta
+    lr: PositiveFloat = 1.0  # eta, server step size
 
 
 class SGD(ServerOptimizer):
@@ -88,8 +88,8 @@ class SGD(ServerOptimizer):
 
 @dataclass(frozen=True)
 class MomentumParams:
-    lr: PositiveFloat = 1.0  # eta
-    beta: FractionBelowOne = 0.9
+    lr: PositiveFloat = 1.0  # eta, server step size
+    beta: FractionBelowOne = 0.9  # share of the velocity that stays
 
 
 class Momentum(ServerOptimizer):
@@ -105,10 +105,10 @@ class Momentum(ServerOptimizer):
 
 @dataclass(frozen=True)
 class AdagradParams:
-    lr: PositiveFloat = 0.1  # eta
-    beta1: FractionBelowOne = 0.0
-    tau: PositiveFloat = 0.001
-    v0: NonNegativeFloat | None = None  # none: tau^2
+    lr: PositiveFloat = 0.1  # eta, server step size
+    beta1: FractionBelowOne = 0.0  # share of the first moment that stays
+    tau: PositiveFloat = 0.001  # the smallest denominator
+    v0: NonNegativeFloat | None = None  # second moment before the first step; none: tau^2
 
 
 class Adagrad(ServerOptimizer):
@@ -134,8 +134,8 @@ class Adagrad(ServerOptimizer):
 
 @dataclass(frozen=True)
 class AdamParams(AdagradParams):
-    beta1: FractionBelowOne = 0.9
-    beta2: FractionBelowOne = 0.99
+    beta1: FractionBelowOne = 0.9  # share of the first moment that stays
+    beta2: FractionBelowOne = 0.99  # share of the second moment that stays
     correct: bool = False  # bias correction
 
 

@@ -13,7 +13,7 @@ from fedsim.partitions.split import Indices, Labels, Partition, Share
 
 @dataclass(frozen=True)
 class LabelsParams:
-    labels: str = "0,1/2,3"  # of the first client / of the second / ...; further clients begin again with the first
+    labels: str = "0,1/2,3"  # of the first client / the second / ...; further clients begin again with the first
     size: NonNegativeInt = 0  # training samples per client, in equal parts of its labels; 0: all there are
     tests: NonNegativeInt = 0  # test samples per client, of its labels; 0: all of them
 

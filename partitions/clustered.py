@@ -39,29 +39,29 @@ class Scale:
 @dataclass(frozen=True)
 class CNiidParams(Scale):
     labels: NonNegativeInt = 0  # per client; 0: two, or a fifth of the classes if that is more (the paper's "(2)")
-    pseudo_clusters: bool = False
+    pseudo_clusters: bool = False  # as in the authors' code: inside random clusters of the same sizes
 
 
 @dataclass(frozen=True)
 class ScNiidParams(Scale):
-    labels: NonNegativeInt = 0  # as above, of the client's super cluster
-    clusters: str = "auto"  # auto: table 7, else discovered | discover | spelled out: 0,1,8,9/2,3,4,5,6,7
-    allocation: Allocation = "proportional"  # clients per cluster
+    labels: NonNegativeInt = 0  # labels of its super cluster per client; 0: as for c-niid
+    clusters: str = "auto"  # auto (table 7, else discovered) | discover | spelled out: 0,1,8,9/2,3,4,5,6,7
+    allocation: Allocation = "proportional"  # how many clients a cluster gets
 
 
 @dataclass(frozen=True)
 class CDirParams(Scale):
-    alpha: PositiveFloat = 0.5
-    min_size: PositiveInt = 10
-    pseudo_clusters: bool = False
+    alpha: PositiveFloat = 0.5  # smaller is more unequal
+    min_size: PositiveInt = 10  # training samples of a client, at least
+    pseudo_clusters: bool = False  # as in the authors' code: inside random clusters of the same sizes
 
 
 @dataclass(frozen=True)
 class ScDirParams(Scale):
-    alpha: PositiveFloat = 0.5
-    min_size: PositiveInt = 15
-    clusters: str = "auto"
-    allocation: Allocation = "proportional"
+    alpha: PositiveFloat = 0.5  # smaller is more unequal
+    min_size: PositiveInt = 15  # training samples of a client, at least
+    clusters: str = "auto"  # auto (table 7, else discovered) | discover | spelled out: 0,1,8,9/2,3,4,5,6,7
+    allocation: Allocation = "proportional"  # how many clients a cluster gets
 
 
 def c_niid(labels: Labels, clients: int, params: CNiidParams, rng: np.random.Generator) -> list[Share]:

@@ -66,7 +66,7 @@ def _of_source(labels: Labels, number: int) -> tuple[Indices, Indices]:
 
 @dataclass(frozen=True)
 class FeatureShiftParams:
-    by: Literal["rotation", "source"] = "rotation"  # source: one dataset of a dataset such as mnist+usps per group
+    by: Literal["rotation", "source"] = "rotation"  # what differs; source: one dataset of A+B per group
     rotations: Literal[2, 4] = 4  # groups of clients, rotated by multiples of 180 (2) or 90 (4) degrees
 
 

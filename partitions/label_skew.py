@@ -21,7 +21,7 @@ from fedsim.partitions.split import Labels, Partition, Share
 
 @dataclass(frozen=True)
 class ShardsParams:
-    per_client: PositiveInt = 2  # with the paper's 100 clients: 200 shards
+    per_client: PositiveInt = 2  # shards per client; with the paper's 100 clients there are 200
     size: NonNegativeInt = 0  # training samples per client; 0: all there are
 
 
@@ -41,7 +41,7 @@ def shards(labels: Labels, clients: int, params: ShardsParams, rng: np.random.Ge
 
 @dataclass(frozen=True)
 class PathologicalParams:
-    classes: PositiveInt = 2  # per client
+    classes: PositiveInt = 2  # classes per client
 
 
 def pathological(labels: Labels, clients: int, params: PathologicalParams, rng: np.random.Generator) -> list[Share]:
@@ -55,7 +55,7 @@ def pathological(labels: Labels, clients: int, params: PathologicalParams, rng: 
 @dataclass(frozen=True)
 class DirichletParams:
     alpha: PositiveFloat = 0.5  # smaller is more unequal
-    min_size: PositiveInt = 10
+    min_size: PositiveInt = 10  # training samples of a client, at least
     balance: bool = True  # a client that holds an average share already gets no more of the next class (NIID-Bench)
     size: NonNegativeInt = 0  # training samples per client on average; 0: all there are
 

@@ -39,7 +39,7 @@ CIFAR100_COARSE = np.array([
 
 @dataclass(frozen=True)
 class PracticalParams:
-    sizes: tuple[PositiveInt, ...] = ()  # training samples of a client, one per group; empty: as said above
+    sizes: tuple[PositiveInt, ...] = ()  # training samples of a client, one per group; empty: the paper's
     dominant: Fraction = 0.8  # share of the dominating classes
     tests: NonNegativeInt = 0  # test samples of a client; 0: 100
 

@@ -15,7 +15,7 @@ from fedsim.partitions.split import Labels, Partition, Share
 class QuantityParams:
     law: Literal["dirichlet", "linear", "square", "exponential"] = "dirichlet"  # how sizes grow beyond the minimum
     alpha: PositiveFloat = 0.5  # of the Dirichlet law: smaller is more unequal
-    min_size: PositiveInt = 10
+    min_size: PositiveInt = 10  # training samples of a client, at least
 
 
 def quantity(labels: Labels, clients: int, params: QuantityParams, rng: np.random.Generator) -> list[Share]:

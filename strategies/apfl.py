@@ -28,7 +28,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    alpha: Fraction = 0.5  # before the first job
+    alpha: Fraction = 0.5  # share of the client's own model in the mixture, before the first job
     adapt: Literal["never", "round", "batch"] = "round"  # how often alpha changes
 
 

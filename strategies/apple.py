@@ -44,10 +44,10 @@ from fedsim.weights import Vec, Weights
 
 @dataclass(frozen=True)
 class Params:
-    p_lr: NonNegativeFloat = 0.001  # eta_p
-    mu: NonNegativeFloat = 0.1
-    penalized: Fraction = 0.1  # L / rounds
-    downloads: NonNegativeInt = 0  # M; 0: the cores of all other clients
+    p_lr: NonNegativeFloat = 0.001  # eta_p, learning rate of the mixing weights
+    mu: NonNegativeFloat = 0.1  # weight of the penalty on mixing weights that leave n_j / n
+    penalized: Fraction = 0.1  # L, rounds with a penalty, as a share of the run's
+    downloads: NonNegativeInt = 0  # M, models of other clients per job; 0: all of them
 
 
 @dataclass

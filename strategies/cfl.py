@@ -41,10 +41,10 @@ MEAN_SHARE, LARGEST_SHARE = 0.1, 0.4  # of the largest norm: eps_1 and eps_2 unl
 
 @dataclass(frozen=True)
 class Params:
-    eps1: NonNegativeFloat | None = None  # none: by the round of calibration
-    eps2: NonNegativeFloat | None = None
-    start: NonNegativeInt = 20
-    calibrate: PositiveInt = 5
+    eps1: NonNegativeFloat | None = None  # a mean update below it is near zero; none: by calibration
+    eps2: NonNegativeFloat | None = None  # a largest update above it is far from zero; none: likewise
+    start: NonNegativeInt = 20  # no cluster is split before this round is over
+    calibrate: PositiveInt = 5  # the round whose largest update sets eps1 and eps2
 
 
 @dataclass

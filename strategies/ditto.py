@@ -25,7 +25,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    lam: NonNegativeFloat = 1.0  # lambda
+    lam: NonNegativeFloat = 1.0  # lambda: how strongly a personal model is held to the global one
 
 
 class Ditto(FedAvg):

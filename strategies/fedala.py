@@ -33,11 +33,11 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    eta: NonNegativeFloat = 1.0  # eta_A
-    share: PositiveFraction = 0.8  # of the training samples, on which A_k learns
-    threshold: NonNegativeFloat = 0.01
-    epochs: PositiveInt = 100  # at most, the first time
-    top: tuple[str, ...] = ("head",)  # stages of the model, or all
+    eta: NonNegativeFloat = 1.0  # eta_A, learning rate of the mixing rates
+    share: PositiveFraction = 0.8  # of the training samples, on which the mixing rates learn
+    threshold: NonNegativeFloat = 0.01  # deviation of the last losses below which the first adaptation ends
+    epochs: PositiveInt = 100  # of the first adaptation, at most
+    top: tuple[str, ...] = ("head",)  # stages of the model that adapt, or all
 
 
 class FedALA(FedAvg):

@@ -61,16 +61,16 @@ ALPHAS = ("auto", "bound", "theorem")
 
 @dataclass(frozen=True)
 class Params:
-    attention: Literal["exponential", "scad", "mcp"] = "exponential"
-    sigma: str = "auto"  # auto | first | X | X:F:N
-    alpha: str = "auto"  # auto | bound | theorem | X | X:F:N
-    lam: str = "auto"  # lambda: auto | X | X:F:N
-    sharpness: PositiveFloat = 3.0  # with sigma = auto or first
+    attention: Literal["exponential", "scad", "mcp"] = "exponential"  # function of the squared distance of two models
+    sigma: str = "auto"  # scale of that distance: auto | first | X | X:F:N
+    alpha: str = "auto"  # server step: auto | bound | theorem | X | X:F:N
+    lam: str = "auto"  # lambda, weight of the proximal term: auto | X | X:F:N
+    sharpness: PositiveFloat = 3.0  # the scale is divided by it, with sigma = auto or first
     share: PositiveFraction = (
         0.9  # weight of the others in a cloud model: with alpha = auto, at most with alpha = bound
     )
-    pull: NonNegativeFloat = 0.1  # lambda/alpha with lam = auto
-    min_self: Fraction = 0.0  # lowest xi_ii
+    pull: NonNegativeFloat = 0.1  # lambda / alpha, with lam = auto
+    min_self: Fraction = 0.0  # lowest weight xi_ii of a client's own model
     start: Start = "cloud"  # where local training starts
 
     def __post_init__(self) -> None:

@@ -39,11 +39,11 @@ from fedsim.weights import Weights, weighted_mean
 @dataclass(frozen=True)
 class Params:
     alpha: PositiveFraction = 0.6  # mixing weight of a fresh model
-    discount: Discount = "polynomial"
-    a: NonNegativeFloat = 0.5  # 0.5 for polynomial, 10 for hinge in the paper
-    b: NonNegativeFloat = 4.0  # only for hinge
-    rho: NonNegativeFloat = 0.005
-    mode: Literal["sequential", "round"] = "sequential"
+    discount: Discount = "polynomial"  # s(u), how the weight of a model falls with its staleness
+    a: NonNegativeFloat = 0.5  # of the discount; the paper: 0.5 for polynomial, 10 for hinge
+    b: NonNegativeFloat = 4.0  # staleness up to which hinge does not discount
+    rho: NonNegativeFloat = 0.005  # weight of the proximal term in local training
+    mode: Literal["sequential", "round"] = "sequential"  # mix models in one by one, or average a round
 
 
 @dataclass

@@ -17,7 +17,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    epochs: NonNegativeInt = 0  # E_ft; 0: as long as local training
+    epochs: NonNegativeInt = 0  # E_ft, epochs of fine-tuning; 0: as long as local training
 
 
 FEDAVG_FT = Algorithm(

@@ -26,10 +26,10 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    eta: PositiveFloat = 1.0
-    discount: Discount = "polynomial"
-    a: NonNegativeFloat = 0.5
-    b: NonNegativeFloat = 4.0  # only for hinge
+    eta: PositiveFloat = 1.0  # server step size
+    discount: Discount = "polynomial"  # s(u), how the weight of an update falls with its staleness
+    a: NonNegativeFloat = 0.5  # of the discount: exponent of polynomial, slope of hinge
+    b: NonNegativeFloat = 4.0  # staleness up to which hinge does not discount
 
 
 class FedBuff(GlobalStrategy[Params]):

@@ -38,7 +38,7 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    lam: NonNegativeFloat = 5.0  # lambda
+    lam: NonNegativeFloat = 5.0  # lambda, weight of the distance between new and received features
 
 
 class FedCP(FedAvg):

@@ -36,7 +36,7 @@ from fedsim.weights import Vec, Weights
 
 @dataclass(frozen=True)
 class Params:
-    alpha: PositiveFloat = 0.01
+    alpha: PositiveFloat = 0.01  # a, weight of the dynamic regularization
     clip: NonNegativeFloat = 10.0  # largest length of the gradient of a mini-batch; 0: any
 
 

@@ -48,10 +48,10 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    models: PositiveInt = 5  # M
-    validation: Annotated[float, Interval(gt=0, lt=1)] = 0.2  # share of a client's training samples, at least one
-    explore: Fraction = 0.3  # chance of a random model, less `explore_decay` for every round
-    explore_decay: NonNegativeFloat = 0.05
+    models: PositiveInt = 5  # M, models that a client combines, its own among them
+    validation: Annotated[float, Interval(gt=0, lt=1)] = 0.2  # share of the training samples
+    explore: Fraction = 0.3  # chance of a random model in the first round
+    explore_decay: NonNegativeFloat = 0.05  # how much less that is after every round
 
 
 @dataclass

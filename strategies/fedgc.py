@@ -47,7 +47,7 @@ ANCHORS = 256  # rows whose products with all others are in memory at once
 
 @dataclass(frozen=True)
 class Params:
-    lam: NonNegativeFloat = 1.0  # lambda
+    lam: NonNegativeFloat = 1.0  # lambda, strength of the correction that pushes classes apart
 
 
 @dataclass

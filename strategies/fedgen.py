@@ -12,7 +12,7 @@ Server (4):  w <- w + sum_{k in S} (n_k / n_S) * (w_k - w), as FedAvg
 | w, psi  | global model, head of a model                                 | `State.model`                      |
 | G       | generator: noise and a label -> features                      | `State.generator`                  |
 | e       | noise, uniform on [0, 1)                                      | `Generator.noise`                  |
-| y, y'   | label of a sample, label drawn as often as all clients hold it|                                    |
+| y, y'   | label of a sample, label drawn as often as clients hold it    |                                    |
 | n_ky    | samples of class y at client k, known from the roll call      | `Fleet.labels`                     |
 | t       | round                                                         | `State.step`                       |
 
@@ -45,13 +45,13 @@ GENERATOR = "fedsim.clients.generator"  # the module that needs torch, loaded wh
 class Params:
     alpha: NonNegativeFloat = 10.0  # weight of generated features with their labels
     beta: NonNegativeFloat = 10.0  # weight of the distance to what the head says of generated features
-    decay: PositiveFraction = 0.98  # of both, per round
+    decay: PositiveFraction = 0.98  # of alpha and beta, per round
     noise: PositiveInt = 32  # entries of the generator's noise
-    hidden: PositiveInt = 256  # its hidden units
-    steps: PositiveInt = 50  # of its training per round
-    batch: PositiveInt = 32  # features per step
-    lr: PositiveFloat = 3e-4  # of its Adam
-    weight_decay: NonNegativeFloat = 1e-2
+    hidden: PositiveInt = 256  # hidden units of the generator
+    steps: PositiveInt = 50  # of the generator's training per round
+    batch: PositiveInt = 32  # generated features per step
+    lr: PositiveFloat = 3e-4  # learning rate of the generator's Adam
+    weight_decay: NonNegativeFloat = 1e-2  # of the generator's Adam
 
 
 @dataclass

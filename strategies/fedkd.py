@@ -41,8 +41,8 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params(SharedParams):
-    start: Fraction = 0.95  # T before the first round
-    end: Fraction = 0.98  # and in the last one
+    start: Fraction = 0.95  # T, share of the energy that compressed updates keep, before the first round
+    end: Fraction = 0.98  # T in the last round
     kl: NonNegativeFloat = 1.0  # weight of KL in (2); 0: no distillation of outputs
     hidden: NonNegativeFloat = 1.0  # weight of H in (2); 0: no distillation of features
 

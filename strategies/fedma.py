@@ -38,9 +38,9 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    matching: Literal["fixed", "none"] = "fixed"
-    sweeps: PositiveInt = 2
-    start: Literal["common", "own"] = "common"  # of the clients' first training
+    matching: Literal["fixed", "none"] = "fixed"  # fixed: units are matched, layers keep their width; none: FedAvg
+    sweeps: PositiveInt = 2  # how often all clients are matched to the reference in a round
+    start: Literal["common", "own"] = "common"  # model that clients first train
 
 
 class FedMA(GlobalStrategy[Params]):

@@ -39,7 +39,7 @@ from fedsim.weights import Vec, Weights
 
 @dataclass(frozen=True)
 class Params(GrowthParams):
-    start: Literal["common", "own"] = "common"  # of the clients' first training
+    start: Literal["common", "own"] = "common"  # model that clients first train
 
 
 @dataclass

@@ -37,8 +37,8 @@ from fedsim.weights import Vec, Weights
 
 @dataclass(frozen=True)
 class Params:
-    sweeps: PositiveInt = 2
-    start: Literal["common", "own"] = "common"  # of the clients' first training
+    sweeps: PositiveInt = 2  # how often all clients are matched to the reference in a round
+    start: Literal["common", "own"] = "common"  # model that clients first train
 
 
 @dataclass

@@ -38,7 +38,7 @@ from fedsim.weights import Weights, blocks
 
 @dataclass(frozen=True)
 class Params:
-    lam: NonNegativeFloat = 0.1  # lambda
+    lam: NonNegativeFloat = 0.1  # lambda: how strongly the models are held to their mean
 
 
 @dataclass

@@ -32,7 +32,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    mu: NonNegativeFloat = 0.0
+    mu: NonNegativeFloat = 0.0  # weight of the proximal term in local training
 
 
 class FedNova(FedAvg):

@@ -51,7 +51,7 @@ LEAST = 1e-3  # weights of (6) below this are cut
 class Params:
     lam: NonNegativeFloat = 1.0  # lambda: weight of the distance to the global means of features
     head_epochs: PositiveInt = 1  # of the first phase, which trains the head
-    head_lr: PositiveFloat = 0.1  # its learning rate
+    head_lr: PositiveFloat = 0.1  # learning rate of that phase
     mix: bool = True  # false: every client keeps its own head, without (6)
 
 

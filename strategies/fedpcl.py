@@ -37,7 +37,7 @@ from fedsim.strategies.prototypes import Prototypes, State
 
 @dataclass(frozen=True)
 class Params:
-    tau: PositiveFloat = 0.07  # temperature
+    tau: PositiveFloat = 0.07  # temperature of the contrast between prototypes
 
 
 class FedPcl(Prototypes[Params]):

@@ -24,7 +24,7 @@ from fedsim.strategies.shared_part import SharedPart
 
 @dataclass(frozen=True)
 class Params:
-    personal: tuple[str, ...] = ("head",)  # stages or layers of the model, or all
+    personal: tuple[str, ...] = ("head",)  # stages or layers that stay with the clients, or all
 
 
 class FedPer(SharedPart):

@@ -33,8 +33,8 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    lam: FractionBelowOne = 0.05  # lambda
-    by: Literal["mmd", "kd"] = "mmd"
+    lam: FractionBelowOne = 0.05  # lambda, weight of the distance to the inherited model in local training
+    by: Literal["mmd", "kd"] = "mmd"  # that distance: of features (mmd) or of predictions (kd)
 
 
 class FedPHP(FedAvg):

@@ -18,7 +18,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    mu: NonNegativeFloat = 0.01
+    mu: NonNegativeFloat = 0.01  # weight of the proximal term in local training
 
 
 class FedProx(FedAvg):

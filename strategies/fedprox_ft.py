@@ -16,8 +16,8 @@ from fedsim.strategies.fedprox import FedProx
 
 @dataclass(frozen=True)
 class Params:
-    mu: NonNegativeFloat = 0.01
-    epochs: NonNegativeInt = 0  # E_ft; 0: as long as local training
+    mu: NonNegativeFloat = 0.01  # weight of the proximal term in local training
+    epochs: NonNegativeInt = 0  # E_ft, epochs of fine-tuning; 0: as long as local training
 
 
 FEDPROX_FT = Algorithm(

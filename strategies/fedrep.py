@@ -31,9 +31,9 @@ from fedsim.strategies.fedper import FedPer
 
 @dataclass(frozen=True)
 class Params(fedper.Params):
-    head_epochs: NonNegativeInt = 10  # tau_h
-    base_epochs: NonNegativeInt = 1  # tau_b
-    final_epochs: NonNegativeInt = 0  # tau_f
+    head_epochs: NonNegativeInt = 10  # tau_h, epochs in which only the head is trained
+    base_epochs: NonNegativeInt = 1  # tau_b, epochs in which only the base is trained, after it
+    final_epochs: NonNegativeInt = 0  # tau_f, epochs of the head after the last round
 
 
 class FedRep(FedPer):

@@ -28,7 +28,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    gamma: NonNegativeFloat = 1.0
+    gamma: NonNegativeFloat = 1.0  # strength of the balanced loss; 0: plain cross entropy
 
 
 FEDROD = Algorithm(

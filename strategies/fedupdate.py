@@ -17,7 +17,7 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    steps: PositiveInt = 1  # mini-batches
+    steps: PositiveInt = 1  # mini-batches of fine-tuning
 
 
 FEDUPDATE = Algorithm(

@@ -26,8 +26,8 @@ from fedsim.strategies.shared_network import SharedNetwork, SharedParams
 
 @dataclass(frozen=True)
 class Params(SharedParams):
-    alpha: Fraction = 0.5  # weight of the labels for the private model
-    beta: Fraction = 0.5  # and for the shared one
+    alpha: Fraction = 0.5  # weight of the labels for the private model, 1 - alpha: of the shared model's predictions
+    beta: Fraction = 0.5  # weight of the labels for the shared model
 
 
 class Fml(SharedNetwork):

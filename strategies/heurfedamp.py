@@ -32,10 +32,10 @@ from fedsim.strategies.message_passing import MessagePassing, State
 
 @dataclass(frozen=True)
 class Params:
-    sigma: str = "auto"  # auto | X | X:F:N
-    sharpness: PositiveFloat = 1.0  # with sigma = auto
-    self_weight: Fraction = 0.0  # xi_ii; 0: 1/m for m clients
-    pull: NonNegativeFloat = 0.1  # lambda/alpha
+    sigma: str = "auto"  # scale of the cosines: auto | X | X:F:N
+    sharpness: PositiveFloat = 1.0  # sigma = auto is multiplied by it
+    self_weight: Fraction = 0.0  # weight xi_ii of a client's own model; 0: 1/m for m clients
+    pull: NonNegativeFloat = 0.1  # lambda / alpha, weight of the proximal term
     start: Start = "cloud"  # where local training starts
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ JUDGES = 4  # choices per cluster that a judgement needs
 
 @dataclass(frozen=True)
 class Params:
-    clusters: PositiveInt = 2  # K
+    clusters: PositiveInt = 2  # K, the number of clusters
     restarts: NonNegativeInt = 5  # further draws of the K models, at most
     least: Fraction = 0.1  # share of the choices that each cluster needs, and at least one
 

@@ -51,13 +51,13 @@ LEAST = 1e-8  # a probability in a logarithm
 
 @dataclass(frozen=True)
 class Params:
-    temperature: PositiveFloat = 10.0  # T
-    distill_epochs: NonNegativeInt = 1  # over the public data per job
-    distill_batch: PositiveInt = 256
-    distill_lr: PositiveFloat | None = None  # eta_2; none: the run's lr
-    coef_update: Literal["kl", "official"] = "kl"
-    coef_lr: NonNegativeFloat = 0.1  # eta_3
-    lam: NonNegativeFloat = 1.0  # lambda
+    temperature: PositiveFloat = 10.0  # T, of the predictions
+    distill_epochs: NonNegativeInt = 1  # epochs of distillation over the public data per job
+    distill_batch: PositiveInt = 256  # public samples in a mini-batch of distillation
+    distill_lr: PositiveFloat | None = None  # eta_2, learning rate of distillation; none: the run's lr
+    coef_update: Literal["kl", "official"] = "kl"  # gradient of the coefficients, see (4)
+    coef_lr: NonNegativeFloat = 0.1  # eta_3, step size of the coefficients
+    lam: NonNegativeFloat = 1.0  # lambda, weight of the distance of predictions in their gradient
     rho: NonNegativeFloat = 0.7  # pull of the coefficients towards 1/N
 
 

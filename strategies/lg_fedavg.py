@@ -25,7 +25,7 @@ from fedsim.strategies.shared_part import SharedPart
 
 @dataclass(frozen=True)
 class Params:
-    layers: NonNegativeInt = 2  # the last ones, which are shared
+    layers: NonNegativeInt = 2  # how many layers are shared, counted from the last one
 
 
 class LgFedAvg(SharedPart):

@@ -38,10 +38,10 @@ from fedsim.weights import Vec, Weights
 
 @dataclass(frozen=True)
 class Params:
-    equation: Literal["11", "10"] = "11"
+    equation: Literal["11", "10"] = "11"  # which leap: (11), the paper's, or (10)
     weight: Literal["softmax", "raw"] = "softmax"  # softmax: St of (9); raw: S of (8), only in the leap
     stages: Literal["stage", "tensor"] = "stage"  # what S is computed for
-    leap_scale: NonNegativeFloat = 1.0
+    leap_scale: NonNegativeFloat = 1.0  # factor of the second-order term; 1: as printed
 
 
 class Lga(GlobalStrategy[Params]):

@@ -30,7 +30,7 @@ from fedsim.strategies.fedavg import FedAvg
 @dataclass(frozen=True)
 class Params:
     mu: NonNegativeFloat = 5.0  # weight of the contrast
-    tau: PositiveFloat = 0.5  # temperature
+    tau: PositiveFloat = 0.5  # temperature of the contrast
 
 
 class Moon(FedAvg):

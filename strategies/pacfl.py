@@ -39,9 +39,9 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    p: PositiveInt = 3
-    beta: float = 4.9  # degrees
-    linkage: Literal["wpgma", "upgma", "complete"] = "wpgma"
+    p: PositiveInt = 3  # singular vectors of each class
+    beta: float = 4.9  # clusters further apart than so many degrees are not merged
+    linkage: Literal["wpgma", "upgma", "complete"] = "wpgma"  # distance of two clusters
 
 
 @dataclass

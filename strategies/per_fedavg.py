@@ -29,11 +29,11 @@ from fedsim.strategies.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class Params:
-    variant: Literal["fo", "hf", "two-step"] = "fo"
-    alpha: PositiveFloat = 0.01
-    beta: NonNegativeFloat = 0.0  # 0: the run's learning rate
-    delta: PositiveFloat = 0.001
-    steps: NonNegativeInt = 1  # of (6)
+    variant: Literal["fo", "hf", "two-step"] = "fo"  # (3), (4), or SPFL's baseline
+    alpha: PositiveFloat = 0.01  # rate of the inner step, and of the personal steps
+    beta: NonNegativeFloat = 0.0  # rate of the outer step; 0: the run's learning rate
+    delta: PositiveFloat = 0.001  # step of the finite difference in hf
+    steps: NonNegativeInt = 1  # of alpha that make the personal model, (6)
 
 
 PER_FEDAVG = Algorithm(

@@ -42,12 +42,12 @@ LARGEST = 1_000_000  # parameters of a model
 @dataclass(frozen=True)
 class Params:
     local_head: bool = False  # pFedHN-PC: clients keep their heads
-    embedding: NonNegativeInt = 0  # entries of v_i; 0: 1 + clients / 4
-    hidden: PositiveInt = 100  # units of each layer
+    embedding: NonNegativeInt = 0  # entries of a client's embedding v_i; 0: 1 + clients / 4
+    hidden: PositiveInt = 100  # units of each layer of the hypernetwork
     layers: NonNegativeInt = 3  # hidden layers after the first one
-    lr: PositiveFloat = 0.01
-    momentum: FractionBelowOne = 0.9
-    weight_decay: NonNegativeFloat = 0.001
+    lr: PositiveFloat = 0.01  # learning rate of the hypernetwork
+    momentum: FractionBelowOne = 0.9  # of the hypernetwork
+    weight_decay: NonNegativeFloat = 0.001  # of the hypernetwork
     clip: PositiveFloat = 50.0  # largest norm of a client's gradient
 
 

@@ -36,11 +36,11 @@ from fedsim.weights import Weights
 
 @dataclass(frozen=True)
 class Params:
-    lam: PositiveFloat = 15.0
-    inner_steps: PositiveInt = 5  # K
-    inner_lr: PositiveFloat = 0.09
-    mu: NonNegativeFloat = 0.001  # the authors' code; the paper has no such term
-    beta: PositiveFloat = 1.0  # b
+    lam: PositiveFloat = 15.0  # lambda: how strongly a personal model is held to the global one
+    inner_steps: PositiveInt = 5  # K, steps of the personal model on each mini-batch
+    inner_lr: PositiveFloat = 0.09  # eta_p, rate of the personal model
+    mu: NonNegativeFloat = 0.001  # weight decay of the personal model, as in the authors' code; the paper has none
+    beta: PositiveFloat = 1.0  # b, share of the clients' mean in the new global model
 
     def __post_init__(self) -> None:
         if self.inner_lr * self.lam >= 2:

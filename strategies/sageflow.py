@@ -56,11 +56,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Params:
-    entropy: PositiveFloat = 1.0  # E_th
-    delta: NonNegativeFloat = 1.0
-    lam: NonNegativeFloat = 0.5  # lambda
-    gamma: str = "1:0.5:20"  # X | START:FACTOR:STEPS, at most 1
-    emptied: Literal["keep", "drop"] = "keep"  # a group of which the filter would leave nothing
+    entropy: PositiveFloat = 1.0  # E_th: models of more entropy on the public data, in nats, are left out
+    delta: NonNegativeFloat = 1.0  # how much the loss on the public data counts
+    lam: NonNegativeFloat = 0.5  # lambda: how much staleness counts
+    gamma: str = "1:0.5:20"  # step size, X | START:FACTOR:STEPS, at most 1
+    emptied: Literal["keep", "drop"] = "keep"  # what happens to a group of which the filter would leave nothing
 
     def __post_init__(self) -> None:
         schedule = Schedule.parse("sageflow.gamma", self.gamma)

@@ -37,8 +37,8 @@ from fedsim.weights import Vec, Weights
 
 @dataclass(frozen=True)
 class Params:
-    option: Literal[1, 2] = 2  # 1 takes an extra pass over the local data
-    eta: PositiveFloat = 1.0
+    option: Literal[1, 2] = 2  # how control variates are made; 1 takes an extra pass over the local data
+    eta: PositiveFloat = 1.0  # eta_g, server step size
 
 
 @dataclass

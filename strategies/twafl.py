@@ -40,10 +40,10 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Params:
-    base: Annotated[float, Ge(1)] = e / 2
-    loop: PositiveInt = 15
-    deep_rounds: PositiveInt = 3
-    deep_stages: tuple[str, ...] = ("head",)
+    base: Annotated[float, Ge(1)] = e / 2  # the weight of a part is divided by it for every step of age
+    loop: PositiveInt = 15  # rounds of a cycle
+    deep_rounds: PositiveInt = 3  # rounds at the end of a cycle in which the deep part is exchanged as well
+    deep_stages: tuple[str, ...] = ("head",)  # stages of the model that are the deep part
 
     def __post_init__(self) -> None:
         if self.deep_rounds > self.loop:

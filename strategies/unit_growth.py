@@ -26,10 +26,10 @@ POPULAR, BIAS_MEAN = 10, 0.1
 @dataclass(frozen=True)
 class GrowthParams:
     gamma: PositiveFloat = 7.0  # how readily units are new
-    sigma: PositiveFloat = 1.0  # deviation of a client's unit from the global one
-    sigma0: PositiveFloat = 1.0  # deviation of a global unit
+    sigma: PositiveFloat = 1.0  # standard deviation of a client's unit from the global one
+    sigma0: PositiveFloat = 1.0  # standard deviation of a global unit
     sweeps: NonNegativeInt = 5  # how often every client's units are placed again
-    most: PositiveInt = 700  # global units of a layer
+    most: PositiveInt = 700  # global units of a layer, at most
 
 
 class GrowingLayer:

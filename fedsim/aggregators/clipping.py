@@ -27,7 +27,7 @@ class ClipParams:
 
 @dataclass(frozen=True)
 class CenteredParams(ClipParams):
-    iterations: PositiveInt = 3
+    iterations: PositiveInt = 3  # how often the center is moved
 
 
 class NormClip(Aggregator):

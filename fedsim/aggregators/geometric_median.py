@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class MedianParams:
-    iterations: PositiveInt = 4
+    iterations: PositiveInt = 4  # of Weiszfeld's algorithm
     eps: PositiveFloat = 1e-5  # distances count as at least this
 
 

@@ -27,9 +27,9 @@ from fedsim.weights import Vec, weighted_sum
 
 @dataclass(frozen=True)
 class ZenoParams:
-    rho: NonNegativeFloat = 0.001
-    lr: PositiveFloat = 0.1
-    eps: NonNegativeFloat = 0.0
+    rho: NonNegativeFloat = 0.001  # weight of the squared length of an update
+    lr: PositiveFloat = 0.1  # weight of its agreement with the server's own update
+    eps: NonNegativeFloat = 0.0  # how much disagreement is tolerated
     every: PositiveInt = 1  # server steps between two updates of the server's own
 
 

@@ -53,8 +53,8 @@ class BackdoorParams(Attackers):
     target: NonNegativeInt = 2  # the class that the pattern stands for
     share: Fraction = 0.3125  # of the training samples that are poisoned
     boost: PositiveFloat = 10.0  # the update is sent times this; 1: as it is
-    height: PositiveInt = 3
-    width: PositiveInt = 4
+    height: PositiveInt = 3  # of the pattern in pixels
+    width: PositiveInt = 4  # of the pattern in pixels
     value: float | None = None  # of the pattern's pixels, as models see them; none: the largest of the client's samples
 
 

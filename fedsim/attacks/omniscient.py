@@ -89,7 +89,7 @@ def supporters_quantile(count: int, malicious: int) -> float:
 
 @dataclass(frozen=True)
 class InnerProductParams(Attackers):
-    eps: NonNegativeFloat = 0.5
+    eps: NonNegativeFloat = 0.5  # factor of the honest mean, which is subtracted
 
 
 class InnerProduct(OmniscientAttack):

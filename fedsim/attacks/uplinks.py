@@ -62,8 +62,8 @@ class UplinkAttack(Attack):
 
 @dataclass(frozen=True)
 class ScaleParams(Attackers):
-    factor: float = -0.1
-    of: Literal["model", "update"] = "model"
+    factor: float = -0.1  # of the model or of the update
+    of: Literal["model", "update"] = "model"  # what is scaled
 
 
 class Scale(UplinkAttack):
@@ -84,7 +84,7 @@ class Scale(UplinkAttack):
 
 @dataclass(frozen=True)
 class SignFlipParams(Attackers):
-    factor: PositiveFloat = 1.0
+    factor: PositiveFloat = 1.0  # of the reversed update
 
 
 class SignFlip(UplinkAttack):
@@ -116,7 +116,7 @@ class Noise(UplinkAttack):
 
 @dataclass(frozen=True)
 class NanParams(Attackers):
-    value: Literal["nan", "inf"] = "nan"
+    value: Literal["nan", "inf"] = "nan"  # what every number becomes
 
 
 class NotANumber(UplinkAttack):

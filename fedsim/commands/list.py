@@ -1,14 +1,15 @@
 """`fedsim list`: the names that a configuration can use, with their parameters."""
 
 import argparse
-import dataclasses
 import json
-from typing import TYPE_CHECKING, Any, get_type_hints
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedsim import registry
-from fedsim.config import constraint, key_of
+from fedsim.errors import unknown
 
 if TYPE_CHECKING:
+    from fedsim.parameters import Parameter
     from fedsim.sweeps.sweep_file import Sweep
 
 KIND_OF = {kind.plural: name for name, kind in registry.KINDS.items()}
@@ -19,47 +20,64 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "list", help="what a configuration can name: algorithms, datasets, models, attacks, presets and the rest"
     )
-    parser.add_argument("what", nargs="?", choices=[*KIND_OF, PRESETS], help="only these (default: all)")
+    kinds = ", ".join([*KIND_OF, PRESETS])
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="KIND|NAME",
+        help=f"a kind ({kinds}), or one name, with the meaning of its parameters",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    kinds = [args.what] if args.what else [*KIND_OF, PRESETS]
-    found = {plural: _entries(plural) for plural in kinds}
+    kinds = [*KIND_OF, PRESETS]
+    if args.what is None or args.what in kinds:
+        found = {plural: _names(plural) for plural in ([args.what] if args.what else kinds)}
+    elif not (found := {plural: [args.what] for plural in kinds if args.what in _names(plural)}):
+        unknown("kind or name", args.what, kinds, further=[name for plural in kinds for name in _names(plural)])
+    entries = {plural: [_entry(plural, name) for name in names] for plural, names in found.items()}
     if args.json:
-        print(json.dumps(found, indent=1))
-        return 0
-    for plural, entries in found.items():
-        print(f"{plural}:")
-        for entry in entries:
-            params = ", ".join(_param(key, entry) for key in entry["params"])
-            print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{params}]" if params else ""))
-            for fact in ("scale", "takes"):
-                if fact in entry:
-                    print(f"  {'':<16} {fact}: {entry[fact]}")
+        print(json.dumps(entries, indent=1))
+    elif args.what is None or args.what in kinds:
+        _print_lists(entries)
+    else:
+        for plural, (entry,) in entries.items():
+            _print_one(plural, entry)
     return 0
 
 
-def _param(key: str, entry: dict[str, Any]) -> str:
-    """ "mu=0.01 (at least 0)"."""
-    bounds = entry["constraints"].get(key)
-    return f"{key}={_shown(entry['params'][key])}" + (f" ({bounds})" if bounds else "")
-
-
-def _shown(value: Any) -> str:
-    """As a configuration sets it."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return (",".join(map(str, value)) if isinstance(value, tuple) else str(value)) or '""'
-
-
-def _entries(plural: str) -> list[dict[str, Any]]:
+def _names(plural: str) -> list[str]:
     if plural == PRESETS:
-        from fedsim.sweeps.sweep_file import preset_texts, read_sweep
+        from fedsim.sweeps.sweep_file import preset_texts
 
-        return [_preset(read_sweep(name)) for name in sorted(preset_texts())]
-    return [_entry(KIND_OF[plural], name) for name in registry.names(KIND_OF[plural])]
+        return sorted(preset_texts())
+    return registry.names(KIND_OF[plural])
+
+
+def _entry(plural: str, name: str) -> dict[str, Any]:
+    """Name, description, and of each parameter the default, the type, what is allowed of that type, and the meaning."""
+    if plural == PRESETS:
+        from fedsim.sweeps.sweep_file import read_sweep
+
+        return _preset(read_sweep(name))
+    found = _parameters(plural, name)
+    return {
+        "name": name,
+        "about": registry.describe(KIND_OF[plural], name),
+        "params": {p.key: p.default for p in found},
+        "constraints": {p.key: p.valid for p in found if p.valid},
+        "types": {p.key: p.type for p in found},
+        "meanings": {p.key: p.meaning for p in found},
+        "provider": registry.providers(KIND_OF[plural])[name],
+    }
+
+
+def _parameters(plural: str, name: str) -> "tuple[Parameter, ...]":
+    from fedsim.parameters import parameters
+
+    return parameters(getattr(registry.find(KIND_OF[plural], name), "params", None))
 
 
 def _preset(found: "Sweep") -> dict[str, Any]:
@@ -67,18 +85,38 @@ def _preset(found: "Sweep") -> dict[str, Any]:
     return {"name": found.name, "runs": len(found.cells), **facts, "params": {}, "constraints": {}}
 
 
-def _entry(kind: str, name: str) -> dict[str, Any]:
-    """Name, description, and the defaults and constraints of the parameters by key."""
-    params = getattr(registry.find(kind, name), "params", None)
-    fields = dataclasses.fields(params) if params else ()
-    hints = get_type_hints(params, include_extras=True) if params else {}
-    return {
-        "name": name,
-        "about": registry.describe(kind, name),
-        "params": {key_of(field.name): _default(field) for field in fields},
-        "constraints": {key_of(f.name): text for f in fields if (text := constraint(hints[f.name]))},
-    }
+def _print_lists(lists: dict[str, list[dict[str, Any]]]) -> None:
+    for plural, entries in lists.items():
+        print(f"{plural}:")
+        for entry in entries:
+            found = () if plural == PRESETS else _parameters(plural, entry["name"])
+            params = ", ".join(f"{p.key}={p.shown_default}" + (f" ({p.valid})" if p.valid else "") for p in found)
+            print(f"  {entry['name']:<16} {entry['about']}" + (f"  [{params}]" if params else ""))
+            for fact in ("scale", "takes"):
+                if fact in entry:
+                    print(f"  {'':<16} {fact}: {entry[fact]}")
 
 
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    return None if field.default is dataclasses.MISSING else field.default
+def _print_one(plural: str, entry: dict[str, Any]) -> None:
+    name = entry["name"]
+    print(f"{name} ({KIND_OF.get(plural, 'preset')}): {entry['about']}")
+    for fact in ("runs", "scale", "takes", "provider"):
+        if fact in entry:
+            print(f"{fact}: {entry[fact]}")
+    if plural != PRESETS:
+        section = name if plural in ("algorithms", "filters") else KIND_OF[plural]
+        rows = [(f"{section}.{p.key}", p.shown_default, p.allowed, p.meaning) for p in _parameters(plural, name)]
+        _print_parameters(rows)
+
+
+def _print_parameters(rows: Sequence[tuple[str, ...]]) -> None:
+    if not rows:
+        print("no parameters")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("parameter", "default", "type", "meaning", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)

@@ -128,7 +128,7 @@ class Deadline(Pace):
 
 @dataclass(frozen=True)
 class WaitFractionParams:
-    fraction: PositiveFraction = 0.5
+    fraction: PositiveFraction = 0.5  # share of a round's clients whose results are waited for
     late: Literal["drop", "join"] = "drop"  # what happens to results that come after enough others
 
 

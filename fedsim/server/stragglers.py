@@ -44,7 +44,7 @@ class JobProfile:
 class Dropouts:
     """Parameters of every model: with probability `dropout` a client drops out and its job is lost."""
 
-    dropout: FractionBelowOne = 0.0
+    dropout: FractionBelowOne = 0.0  # chance that a client drops out of a job, whose result is lost
     absence: NonNegativeFloat = 10.0  # seconds until it is back; inf: never
     notice: NonNegativeFloat = 1.0  # seconds until the server notices
 
