@@ -150,6 +150,7 @@ class Record:
         self.matrices = Matrices(folder)
         self.events = EventLog(folder)
         self._clusters: list[int] | None = None  # of the clients, after the last step
+        self._working = Working(None, [])
         self._unseen: list[dict[str, Any]] = []  # what the clients measured that never took part
 
     def _set_objective(self, name: str) -> None:

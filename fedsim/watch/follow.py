@@ -1,6 +1,7 @@
 """One run folder, read as it grows."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +16,7 @@ from fedsim.results.metric import read_metrics
 from fedsim.results.record import COPY, MANIFEST, read_manifest
 
 MARK = 200  # bytes before the place of reading that must still be there
+QUIET_SECONDS = 60.0  # without an event, after which a run without a process here has stopped
 RECENT = 20  # rounds whose time tells how long the rest will take
 LISTS = ("clients", "wasted", "in_flight")  # of an event: what is added up and not kept
 
@@ -150,7 +152,13 @@ class Follower:
     def status(self) -> str:
         """That of the manifest; `stopped`: it says `running`, but its process is gone."""
         status = str(self.manifest.get("status"))
-        return "stopped" if status == "running" and not is_alive(self.folder) else status
+        return "stopped" if status == "running" and not self._goes_on else status
+
+    @property
+    def _goes_on(self) -> bool:
+        """Another machine may write here, whose processes are not known: then what is written tells."""
+        path = self.file.path
+        return is_alive(self.folder) or (path.exists() and time.time() - path.stat().st_mtime < QUIET_SECONDS)
 
     @property
     def seconds_left(self) -> float | None:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -127,6 +128,8 @@ def test_a_sweep_lists_what_waits_and_what_has_died(small: Callable[..., RunConf
     manifest = tmp_path / "b" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"finished"', '"running"').replace('"crc"', '"other"'))
     (tmp_path / "b" / ".lock").write_text("999999999\n")  # a process that does not exist
+    assert {row["status"] for row in Browser(tmp_path).ask()["runs"]} == {"finished", "running"}, "elsewhere, perhaps"
+    os.utime(tmp_path / "b" / EVENTS, (0, 0))
     answer = Browser(tmp_path).ask()
     assert {row["name"]: row["status"] for row in answer["runs"]} == {"a": "finished", "b": "stopped"}
     assert answer["waiting"] == ["c"]

@@ -104,13 +104,13 @@ function drawClientTable() {
   const found = RUN.clients.map((client, i) => {
     const own = RUN.stats[i], value = last && last[i] === last[i] ? last[i] : null;
     const idle = RUN.jobs.length ? Math.max(0, 1 - own.busy / RUN.end) : null, stale = own.used ? own.stale / own.used : null;
-    const values = [client.id, value, curve.tested[i] ?? null, client.train, own.jobs, own.wasted, own.failed, stale, idle, memory[i] ?? null, working[i] ?? (live() ? "" : null)];
-    const texts = [String(client.id), shown(value), String(curve.tested[i] ?? "–"), String(client.train), String(own.jobs), String(own.wasted), String(own.failed), stale === null ? "–" : String(short(stale)), idle === null ? "–" : percentOf(idle), memory[i] ? `${memory[i]} MB` : "–", ...(live() ? [working[i] ?? "–"] : [])];
+    const values = [client.id, ...(live() ? [working[i] ?? ""] : []), value, curve.tested[i] ?? null, client.train, own.jobs, own.wasted, own.failed, stale, idle, memory[i] ?? null];
+    const texts = [String(client.id), ...(live() ? [working[i] ?? "–"] : []), shown(value), String(curve.tested[i] ?? "–"), String(client.train), String(own.jobs), String(own.wasted), String(own.failed), stale === null ? "–" : String(short(stale)), idle === null ? "–" : percentOf(idle), memory[i] ? `${memory[i]} MB` : "–"];
     return { i, values, texts };
   });
   const matches = filterOf($("clientfilter").value), state = (row) => (working[row.i] ? " working" : "") + (RUN.stats[row.i].failed ? " failed" : "") + ` model ${RUN.clients[row.i].model ?? ""}`;
   const kept = found.filter((row) => matches(RUN.clients[row.i].id, row.texts.slice(1).join(" ") + state(row)));
-  const columns = ["client", METRIC.name, "tested in", "samples", "jobs", "wasted", "failures", "staleness", "idle", "memory", ...(live() ? ["works on"] : [])];
+  const columns = ["client", ...(live() ? ["works on"] : []), METRIC.name, "tested in", "samples", "jobs", "wasted", "failures", "staleness", "idle", "memory"];
   const { column, up } = sorting.clienttable ?? { column: null };
   if (kept.length > ROWS && column !== null) { // sorted before it is cut
     const c = columns.indexOf(column);
