@@ -59,24 +59,28 @@ def _values(rows: Sequence[Mapping[str, Any]], kind: str, metric: str, clients: 
 
 def thinned(run: RunResult, jobs: int, steps: int, evaluations: int) -> list[Entry]:
     """The entries of a run with at most so many jobs (the first ones), steps (neighbors are joined) and rounds with values
-    of clients (evenly spaced, with the last one)."""
-    metric = run.main_metric.name
-    found = [each for event in run.events if (each := entry(event, run.clients, metric)) is not None]
-    measured = {k: [e["r"] for e in found if k in e] for k in LETTERS.values()}
-    kept = {k: set(evenly_spaced(rounds, evaluations)) for k, rounds in measured.items()}
-    together, result = max(1, -(-sum("n" in each for each in found) // max(1, steps))), list[Entry]()
-    group: list[Entry] = []
+    of clients (evenly spaced, with the last one; what clients reported in between comes with the next of them)."""
+    clients, metric = run.clients, run.main_metric.name
+    found = [each for event in run.events if (each := entry(event, clients, metric)) is not None]
+    kept = {k: set(evenly_spaced([e["r"] for e in found if k in e], evaluations)) for k in LETTERS.values()}
+    together = max(1, -(-sum("n" in each for each in found) // max(1, steps)))
+    waiting: dict[str, dict[int, float | None]] = {letter: {} for letter in LETTERS.values()}
+    result, group, moment = list[Entry](), list[Entry](), 0.0
     for each in found:
-        listed = each.pop("j", [])
+        listed, moment = each.pop("j", []), each.get("t", moment)
         if listed and jobs:
             each["j"], jobs = listed[:jobs], max(0, jobs - len(listed))
-        for letter in LETTERS.values():
-            if letter in each and each["r"] not in kept[letter]:
-                del each[letter]
-        if "n" not in each:
-            result += [each] if len(each) > 3 else []
-            continue
-        group.append(each)
+        for letter, values in waiting.items():
+            if letter in each:
+                ids, numbers = each.pop(letter)
+                values |= dict(zip(ids or clients, numbers, strict=True))
+                if each["r"] in kept[letter]:
+                    each[letter] = [0 if list(values) == clients else list(values), list(values.values())]
+                    waiting[letter] = {}
+        if "n" in each:
+            group.append(each)
+        elif each.keys() - {"r", "s", "m"}:
+            result.append({"t": moment, **each})
         if len(group) == together:
             result.append(_joined(group))
             group = []

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedsim.files import read_npz, write_text
 from fedsim.report.cluster_figure import clusters_by_round, order_by_clusters
 from fedsim.report.collection import RunCollection
-from fedsim.report.entries import LETTERS, thinned
+from fedsim.report.entries import thinned
 from fedsim.report.heat_map import heat_map, heat_map_data
 from fedsim.report.matrix_figure import evenly_spaced, order_by_labels
 from fedsim.report.result_tables import ResultTable, cost_table, published_sources, result_table
@@ -81,7 +81,7 @@ def page_text(data: Mapping[str, Any]) -> str:
 
 def content(found: RunCollection, target: float | None = None) -> dict[str, Any]:
     """The data of the page as plain values."""
-    return {**overview(found, target), "entries": LETTERS, **_details(found)}
+    return {**overview(found, target), **_details(found)}
 
 
 def overview(found: RunCollection, target: float | None = None) -> dict[str, Any]:
@@ -144,19 +144,6 @@ def _sort_value(value: MeanStd | str) -> float | None:
     """The number that a cell is sorted by."""
     number = value.mean if isinstance(value, MeanStd) else float(value.split()[0])
     return number if number is None or isfinite(number) else None
-
-
-@dataclass
-class Budget:
-    """The number of jobs or matrix entries that still fit on the page."""
-
-    left: int
-
-    def take(self, size: int) -> bool:
-        """Whether `size` more fit; if so, they are subtracted."""
-        fits = size <= self.left
-        self.left -= size if fits else 0
-        return fits
 
 
 def _details(found: RunCollection) -> dict[str, Any]:

@@ -11,6 +11,7 @@ class Run {
     this.failures = [];
     this.stats = this.clients.map(() => ({ jobs: 0, used: 0, wasted: 0, failed: 0, busy: 0, stale: 0 }));
     this.moment = 0;
+    this.sent = [0, 0]; // bytes up and down
   }
 
   // What hardly changes: the configuration, the clients, matrices and clusters
@@ -25,6 +26,7 @@ class Run {
 
   add(entry) {
     const s = this.steps;
+    if ("u" in entry) this.sent = [entry.u, entry.d];
     if ("n" in entry) {
       this.moment = entry.t;
       for (const key of ["r", "t", "s", "u", "d", "n", "w"]) s[key].push(entry[key] ?? null);

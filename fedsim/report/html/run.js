@@ -21,7 +21,7 @@ function drawTiles() {
   else found.push(tile("time", duration(p.seconds ?? 0)));
   found.push(tile(METRIC.name, shown(p.latest), "latest mean over clients"));
   if (live()) found.push(tile("at work", `${RUN.working.length} of ${RUN.clients.length}`, "clients with a job"));
-  const up = last < 0 ? 0 : s.u[last], down = last < 0 ? 0 : s.d[last], memory = RUN.progress.memory?.filter((v) => v !== null) ?? [];
+  const [up, down] = RUN.sent, memory = RUN.progress.memory?.filter((v) => v !== null) ?? [];
   found.push(tile("sent", bytes(up + down), `${bytes(up)} up, ${bytes(down)} down`));
   if (last >= 0 && s.m[last] !== null) found.push(tile("server memory", `${s.m[last]} MB`, memory.length ? `a client: ${Math.max(...memory)} MB` : ""));
   found.push(tile("failures", String(p.failures ?? RUN.failures.length), `${s.w.reduce((a, b) => a + b, 0)} results wasted`));
