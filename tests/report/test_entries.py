@@ -43,7 +43,9 @@ def test_thinning_keeps_sums_and_the_latest_values(run: RunResult) -> None:
     assert [each["r"] for each in steps] == [3, 6, 9]
     for key in ("n", "w"):
         assert sum(each[key] for each in steps) == sum(each[key] for each in whole if "n" in each)
-    assert max((each["u"], each["d"]) for each in few if "u" in each) == max((e["u"], e["d"]) for e in whole if "u" in e)
+    assert max((each["u"], each["d"]) for each in few if "u" in each) == max(
+        (e["u"], e["d"]) for e in whole if "u" in e
+    )
     assert sum(len(each.get("j", [])) for each in few) == 4
     used = [(each["a"][0] * each["n"], each["n"]) for each in whole if each.get("n")]
     mean = sum(total for total, _ in used) / sum(count for _, count in used)
