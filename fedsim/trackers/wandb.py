@@ -48,7 +48,8 @@ class WeightsAndBiases(Tracker):
         )
         self._run.define_metric(ROUND, hidden=True)
         self._run.define_metric("*", step_metric=ROUND)
-        return int(self._run.summary.get(ROUND, 0) or 0)
+        summary: dict[str, Any] = dict(self._run.summary)
+        return int(summary.get(ROUND, 0))
 
     def scalars(self, number: int, values: Mapping[str, float]) -> None:
         self._run.log({**values, ROUND: number})
