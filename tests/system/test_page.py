@@ -280,6 +280,7 @@ def test_a_run_that_grows_while_the_page_is_open(watched: tuple[Any, Path]) -> N
     base = ["clients=4", "rounds=4", "model=mlr", "checkpoint-every=2", "algorithm=spfl", f"out={home / 'first'}"]
     with pytest.raises(KeyboardInterrupt), observed_by([Stops(page, 3)]):
         launch(configs.read(None, base), "inline")
+    assert page.locator("#offline").is_hidden()
     status = page.locator("#tiles .tile", has_text="status").locator("b")
     expect(status).to_have_text("interrupted", timeout=PATIENCE)
     page.locator("#clientfilter").fill("2-3")
@@ -291,7 +292,15 @@ def test_a_run_that_grows_while_the_page_is_open(watched: tuple[Any, Path]) -> N
     means = read_summary(home / "first")["accuracy"]["personal"]
     assert page.evaluate("RUN.curves.p.mean").pop() == pytest.approx(means["final"], abs=1e-4)
     launch(configs.read(None, ["clients=4", "rounds=2", "model=mlr", f"out={home / 'second'}"]), "inline")
+    events = home / "second" / "events.jsonl"
+    written = events.read_text()
+    events.write_text("")
     expect(page.locator("#runtable tbody tr")).to_have_count(2, timeout=PATIENCE)
     page.locator("#runtable").get_by_role("button", name="second").click()
     expect(page.locator("#config")).to_contain_text("fedavg", timeout=PATIENCE)
+    assert page.evaluate("RUN.steps.r") == [], "a run that has no event yet"
+    events.write_text(written)
+    tile = page.locator("#tiles .tile", has_text="round").locator("b")
+    expect(tile).to_have_text("2 of 2", timeout=PATIENCE)
+    assert page.evaluate("RUN.steps.r") == [1, 2]
     expect(page.locator("#table tbody tr")).to_have_count(2, timeout=PATIENCE)

@@ -78,38 +78,38 @@ function startStatic() {
 
 // With a server
 
-const POLL = { version: -1, run: null, generation: -1, after: 0, fixed: "", timer: 0, busy: false, drawn: 0, cost: 0 };
+const POLL = { version: -1, run: null, generation: -1, after: 0, fixed: "", timer: 0, busy: false, drawn: 0, cost: 0, state: "", dirty: null };
 
 async function ask() {
   clearTimeout(POLL.timer);
   if (POLL.busy) return;
   POLL.busy = true;
-  let wait = EVERY;
+  let found = null;
   try {
     const query = new URLSearchParams({ version: POLL.version, run: POLL.run ?? CHOSEN, generation: POLL.run === null ? -1 : POLL.generation, after: POLL.after, fixed: POLL.fixed });
     const answer = await fetch(`changes?${query}`, { cache: "no-store" });
     if (!answer.ok) throw new Error(await answer.text());
-    const found = await answer.json();
-    $("offline").hidden = true;
-    take(found);
-    if (found.more || (CHOSEN && found.run && found.run.name !== CHOSEN)) wait = 0;
+    found = await answer.json();
   } catch (error) {
-    $("offline").hidden = false;
     $("offline").textContent = `fedsim watch does not answer (${error.message}). What is shown is from its last answer.`;
   }
+  $("offline").hidden = found !== null;
   POLL.busy = false;
-  if (!document.hidden) POLL.timer = setTimeout(ask, wait);
+  const other = found?.run && CHOSEN && found.run.name !== CHOSEN && found.runs.some((row) => row.name === CHOSEN); // just chosen
+  if (!document.hidden) POLL.timer = setTimeout(ask, found?.more || other ? 0 : EVERY);
+  if (found) take(found);
 }
 
 function take(found) {
   if (found.overview) { ALL = { settings: [], ...found.overview }; POLL.version = found.version; }
   ROWS_OF_RUNS = [...found.runs, ...found.waiting.map((name) => ({ name, status: "waiting" }))];
   drawNodes(found.federation);
+  if (!found.runs.some((row) => row.name === CHOSEN)) CHOSEN = ""; // its folder is gone
   const news = found.run;
   if (!news || (CHOSEN && news.name !== CHOSEN)) { redraw(found, false); return; }
   CHOSEN = news.name;
   if (found.overview?.metric) { METRIC = ALL.metric; BETTER = METRIC.direction === "max" ? 1 : -1; }
-  const again = RUN === null || POLL.run !== news.name || POLL.generation !== news.generation || news.from === 0;
+  const again = RUN === null || POLL.run !== news.name || POLL.generation !== news.generation || (news.from === 0 && POLL.after > 0);
   if (again) RUN = new Run(news.fixed);
   else if (news.fixed) RUN.set(news.fixed);
   if (news.fixed) POLL.fixed = news.fixed.version;
@@ -117,6 +117,9 @@ function take(found) {
   RUN.working = news.working;
   RUN.progress = { ...news.progress, left: found.runs.find((row) => row.name === news.name)?.left };
   Object.assign(POLL, { run: news.name, generation: news.generation, after: news.after });
+  const state = JSON.stringify([found.runs, found.waiting, found.version, news.progress, news.after]);
+  if (state === POLL.state && !news.fixed && !news.working.length && !POLL.dirty) return; // nothing is new
+  POLL.state = state;
   redraw(found, Boolean(news.fixed) || again);
 }
 
