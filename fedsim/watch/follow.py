@@ -124,7 +124,7 @@ class Follower:
             self.round = event["round"]
             self._recent = [*self._recent[-RECENT:], (self.round, event.get("seconds", 0.0))]
 
-    def result(self) -> LiveResult:
+    def result(self) -> RunResult:
         """What is known so far."""
         series = {(kind, self.metric): growing.series() for kind, growing in self._series.items()}
         return LiveResult(self.folder, self.manifest, self._kept, series=series, costs=self._costs.costs(), jobs=[])
