@@ -8,7 +8,7 @@ from importlib import import_module
 from fedsim.errors import FedsimError
 from fedsim.logs import print_messages
 
-COMMANDS = ("run", "sweep", "report", "resume", "list", "partition", "mix", "data", "deploy", "doctor", "chaos")
+COMMANDS = ("run", "sweep", "report", "resume", "book", "list", "partition", "mix", "data", "deploy", "doctor", "chaos")
 INTERRUPTED = 130
 
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     with ray_session():
         if sweep.search is not None:
             configs, searches = _search(sweep.search, configs, home, args)
-        _manifest(sweep, configs, searches).write(home)
+        manifest(sweep, configs, searches).write(home)
         cells = _run(configs, home, args)
     finished, failed = ([cell for cell in cells if cell.status == status] for status in ("finished", "failed"))
     if finished:
@@ -62,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _manifest(
-    sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]"
-) -> "SweepManifest":
+def manifest(sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]") -> "SweepManifest":
+    """What reports need to know of a sweep: its runs, and the published numbers of each."""
     from fedsim.results.record import asked
     from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 
@@ -102,7 +101,7 @@ def _run(configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespac
     for cell in cells:
         if args.retry:
             cell.retry()
-    with _progress_display(cells) as update:
+    with progress_display(cells) as update:
         run_cells(cells, args.jobs, update, args.ray_address)
     return cells
 
@@ -140,7 +139,7 @@ def _validation_score(cell: "Cell") -> float | None:
 
 
 @contextmanager
-def _progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
+def progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
     """Yields a function that updates a live table on a terminal, or prints a line for every run that ends."""
     started = time.monotonic()
     if sys.stdout.isatty():
