@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from fedsim.book.checks import Check
-from fedsim.book.records import CELL, SEED, Record
+from fedsim.book.records import CELL, SEED, Record, fingerprint
 from fedsim.config import RunConfig, Scalar
 from fedsim.errors import ConfigError, unknown
 from fedsim.sweeps.sweep_file import Sweep, read_sweep
@@ -89,9 +89,15 @@ class Page:
         return found
 
     def belongs(self, record: Record) -> bool:
-        """Whether the presets of the page still have the run of this record."""
-        known = (self.keys_of(s.titles[n], c) for s in self.sweeps.values() for n, c in s.cells.items())
-        return bool(record.means or self.measure) or record.keys in known
+        """Whether the presets of the page still have the run of this record, with the same configuration."""
+        found = (
+            config
+            for sweep in self.sweeps.values()
+            for name, config in sweep.cells.items()
+            if record.keys == self.keys_of(sweep.titles[name], config)
+        )
+        alike = any(not record.settings or record.settings == fingerprint(config) for config in found)
+        return bool(record.means or self.measure) or alike
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Accuracies are in percent, everything else as it is measured.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -13,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from fedsim.attacks import SUCCESS
-from fedsim.config import Scalar
+from fedsim.config import RunConfig, Scalar
 from fedsim.errors import ConfigError
 from fedsim.files import read_npz, write_text
 from fedsim.report.relations import groups_by_data, inside_and_outside
 from fedsim.report.runs import RunResult, Series
 from fedsim.results.curves import KINDS
 from fedsim.results.matrices import matrix_files
-from fedsim.results.record import read_summary
+from fedsim.results.record import MAY_CHANGE, asked, read_summary
 
 CELL, SEED, MEANS = "cell", "seed", "means"
 POINTS = 40  # of a stored curve
@@ -38,6 +39,7 @@ class Record:
     curve: dict[str, list[float]] = field(default_factory=dict)  # rounds, times, and the mean value at each
     clients: list[float] = field(default_factory=list)  # the personal models in the best round
     weights: str = ""  # hash of the final model
+    settings: str = ""  # fingerprint of the configuration
 
     @property
     def seed(self) -> Scalar | None:
@@ -78,9 +80,18 @@ def read_store(path: Path) -> Store:
         raise ConfigError(f"{path} holds no records of a page: {type(error).__name__} {error}") from error
 
 
-def record_of(run: RunResult, keys: Mapping[str, Scalar], target: float | None, curve: str, clients: bool) -> Record:
-    """What a page needs of a finished run. `target`: the value of its seconds to a target; `curve`: the kind of model whose
-    curve is kept (empty: none); `clients`: whether to keep the number of every client."""
+def fingerprint(config: RunConfig) -> str:
+    """A hash of everything that makes a run another one than the default: other versions may add keys."""
+    usual = RunConfig().flat()
+    own = {key: value for key, value in asked(config).items() if key not in MAY_CHANGE and usual.get(key) != value}
+    return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def record_of(
+    run: RunResult, config: RunConfig, keys: Mapping[str, Scalar], target: float | None, curve: str, clients: bool
+) -> Record:
+    """What a page needs of a finished run of this configuration. `target`: the value of its seconds to a target; `curve`: the
+    kind of model whose curve is kept (empty: none); `clients`: whether to keep the number of every client."""
     numbers: dict[str, float | None] = {}
     for kind in KINDS:
         if len((series := run.series(kind)).rounds):
@@ -100,6 +111,7 @@ def record_of(run: RunResult, keys: Mapping[str, Scalar], target: float | None, 
         curve=_curve(kept) if kept is not None else {},
         clients=[_short(value) for value in own.tolist()],
         weights=str(read_summary(run.folder).get("weights_sha256", ""))[:16],
+        settings=fingerprint(config),
     )
 
 

@@ -124,5 +124,5 @@ def _records(page: "Page", runs: Path) -> "list[Record]":
                 keys = page.keys_of(sweep.titles[name], config)
                 kind = page.tables[0].of(str(keys["cell"])).split()[0] if page.picture == "curves" else ""
                 run = run.only(sweep.reported) if sweep.reported else run
-                found.append(record_of(run, keys, page.target, kind, page.picture == "clients"))
+                found.append(record_of(run, config, keys, page.target, kind, page.picture == "clients"))
     return found
