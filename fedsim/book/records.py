@@ -90,8 +90,8 @@ def fingerprint(config: RunConfig) -> str:
 def record_of(
     run: RunResult, config: RunConfig, keys: Mapping[str, Scalar], target: float | None, curve: str, clients: bool
 ) -> Record:
-    """What a page needs of a finished run of this configuration. `target`: the value of its seconds to a target; `curve`: the
-    kind of model whose curve is kept (empty: none); `clients`: whether to keep the number of every client."""
+    """What a page needs of a finished run of this configuration. `target`: the value of its seconds to a target;
+    `curve`: the kind of model whose curve is kept (empty: none); `clients`: whether to keep the number of every client."""
     numbers: dict[str, float | None] = {}
     for kind in KINDS:
         if len((series := run.series(kind)).rounds):

@@ -21,6 +21,7 @@ from fedsim.files import write_text
 from fedsim.results.events import EVENTS, parsed
 from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
+from fedsim.results.observers import Observer, observed_by
 from fedsim.results.record import asked, holds_run, read_manifest
 
 log = logging.getLogger(__name__)
@@ -31,12 +32,14 @@ TAIL = 200_000  # bytes at the end of events.jsonl that are read for the progres
 
 @dataclass
 class Cell:
-    """One run of a sweep and its status. Raises ConfigError if its folder holds a run of another configuration."""
+    """One run of a sweep and its status; `observer` follows it where it runs. Raises ConfigError if its folder holds a
+    run of another configuration."""
 
     name: str
     config: RunConfig
     status: Literal["waiting", "running", "finished", "failed"] = "waiting"
     was_done: bool = False  # it had finished or failed before this sweep started
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         if holds_run(self.folder):
@@ -123,7 +126,7 @@ def run_cells(
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
                 task = ray.remote(run_cell).options(num_cpus=1, num_gpus=cell.config.worker_gpus, max_retries=0)
-                running[task.remote(cell.config.flat(), registry.added())] = cell
+                running[task.remote(cell.config.flat(), registry.added(), cell.observer)] = cell
                 cell.status = "running"
             ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
             for reference in ready:
@@ -154,7 +157,9 @@ def _failure(reference: Any) -> str:
         return f"its worker died: {str(error).strip().splitlines()[0]}"
 
 
-def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any]) -> str:
+def run_cell(
+    values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any], observer: Observer | None = None
+) -> str:
     """Runs one cell in this process, with the inline engine; called in a Ray worker. Output and log records go to
     log.txt in the folder of the cell. Returns the reason of a failure, or an empty text. `objects`: see
     `registry.added`."""
@@ -170,7 +175,8 @@ def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str]
         if started and read_manifest(folder)["status"] == "finished":
             return ""
         try:
-            launch(config.replace(resume=started), "inline")
+            with observed_by([observer] if observer else []):
+                launch(config.replace(resume=started), "inline")
         except FedsimError as error:
             return str(error)
         except Exception as error:
