@@ -27,6 +27,11 @@ def draw(page: Page, columns: Columns, path: Path) -> None:
         axes.set_title(label, fontsize=9)
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
+    handles = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if len(handles) > 1:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, fontsize=8)
     figure.savefig(path, dpi=DPI)
 
 
@@ -41,10 +46,8 @@ def _values(axes: Axes, page: Page, column: Mapping[str, Sequence[Record]], cell
         if own and (text := page.published_of(own[0], table.of(cell))):
             axes.plot(float(text.split()[0]), row, "o", color=COLOURS[1], fillstyle="none", label="published")
     _rows(axes, cells)
-    axes.set_xlabel(table.title or table.number, fontsize=8)
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    if len(handles) > 1:
-        axes.legend(handles.values(), handles.keys(), fontsize=7)
+    percent = table.number.split()[-1] in ("best", "final")
+    axes.set_xlabel(table.title or ("accuracy in percent" if percent else table.number), fontsize=8)
 
 
 def _clients(axes: Axes, page: Page, column: Mapping[str, Sequence[Record]], cells: Sequence[str]) -> None:
@@ -70,7 +73,6 @@ def _curves(axes: Axes, page: Page, column: Mapping[str, Sequence[Record]], cell
         colour, line = COLOURS[index % len(COLOURS)], LINES[index // len(COLOURS) % len(LINES)]
         axes.plot(x, y, line, color=colour, linewidth=1.6, label=cell)
     axes.set_xlabel({"rounds": "server step", "times": "virtual seconds"}[page.over], fontsize=8)
-    axes.legend(fontsize=7)
 
 
 def _rows(axes: Axes, cells: Sequence[str]) -> None:

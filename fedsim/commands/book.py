@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsim.book.pages import Page
     from fedsim.book.records import Record
+    from fedsim.sweeps.runner import Cell
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -39,23 +41,35 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from fedsim import config as configs
     from fedsim.book.pages import chosen_pages
 
     pages = chosen_pages(args.only)
-    root = configs.parse(configs.assignments(args.set)).data_root
+    root = _data_root(args.set)
     if args.list:
         for name, page in pages.items():
             print(f"{name:<24} {page.title} [{', '.join(page.presets) or page.command}]")
         return 0
     until = time.monotonic() + 60 * args.minutes if args.minutes is not None else None
     args.out.mkdir(parents=True, exist_ok=True)
-    left = 0 if args.no_run else _run(list(pages.values()), args, root, until)
+    cells = [] if args.no_run else _run(list(pages.values()), args, root, until)
     for page in pages.values():
         _collect(page, args, root, until)
     write(args.out)
+    left, failed = sum(not cell.done for cell in cells), [cell for cell in cells if cell.status == "failed"]
+    for cell in failed:
+        print(f"failed: {cell.name}: {cell.failure}", file=sys.stderr)
     print(f"pages: {args.out}/overview.md" + (f"; {left} runs are left: call it again" if left else ""))
-    return 0
+    return 1 if failed else 0
+
+
+def _data_root(pairs: list[str]) -> str:
+    from fedsim.config import assignments
+    from fedsim.errors import ConfigError
+
+    values = assignments(pairs)
+    if strange := sorted(values.keys() - {"data-root"}):
+        raise ConfigError(f"`fedsim book` sets data-root alone, not {strange[0]}: the presets say how runs are made")
+    return str(values.get("data-root", ""))
 
 
 def write(out: Path) -> None:
@@ -73,8 +87,8 @@ def write(out: Path) -> None:
     write_text(out / OVERVIEW, overview_text(pages, stores, read_claims()))
 
 
-def _run(pages: "Sequence[Page]", args: argparse.Namespace, root: str, until: float | None) -> int:
-    """Runs the cells of all pages that are not finished; returns how many are left."""
+def _run(pages: "Sequence[Page]", args: argparse.Namespace, root: str, until: float | None) -> "list[Cell]":
+    """Runs the cells of all pages that are not finished; returns all cells."""
     from fedsim.commands.sweep import manifest, progress_display
     from fedsim.sweeps.runner import Cell, ray_session, run_cells
 
@@ -88,7 +102,7 @@ def _run(pages: "Sequence[Page]", args: argparse.Namespace, root: str, until: fl
                 cells.setdefault(path, Cell(f"{folder}/{name}", config.replace(out=str(path))))
     with ray_session(), progress_display(list(cells.values())) as update:
         run_cells(list(cells.values()), args.jobs, update, until=until)
-    return sum(not cell.done for cell in cells.values())
+    return list(cells.values())
 
 
 def _collect(page: "Page", args: argparse.Namespace, root: str, until: float | None) -> None:

@@ -116,3 +116,5 @@ def test_damaged_numbers_and_unknown_pages_are_refused(tmp_path: Path, capsys: p
         write(tmp_path)
     assert main(["book", "--only", "spfl-tabel1", "--list"]) == 2
     assert "unknown page 'spfl-tabel1'. Did you mean 'spfl-table1'?" in capsys.readouterr().err
+    assert main(["book", "--set", "lr=1", "--out", str(tmp_path)]) == 2
+    assert "sets data-root alone, not lr" in capsys.readouterr().err
