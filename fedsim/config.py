@@ -126,15 +126,15 @@ class RunConfig:
         0.0  # share of the training data that is held back and tested on instead of the tests
     )
     public: NonNegativeInt = 0  # samples that belong to no client and that everyone has
-    pace: str = AUTO  # auto: the pace the algorithm was made for
-    stragglers: str = "none"  # delay model
+    pace: str = AUTO  # when the server sends jobs and aggregates; auto: as the algorithm was made for
+    stragglers: str = "none"  # how long jobs take, and which clients drop out
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
     server_optimizer: str = AUTO  # what makes a step of that mean; auto: sgd, or the one of the algorithm
     finetune: str = AUTO  # auto | local | N: epochs for which clients tune the global model that they use; 0: none
     attack: str = "none"  # what malicious clients do
-    filters: str = ""  # what treats uplinks on clients and server, separated by commas
+    filters: str = ""  # what treats uplinks on clients and server: names, separated by commas
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
-    device: str = "auto"  # auto | cpu | cuda | cuda:N
+    device: str = "auto"  # where clients train: auto | cpu | cuda | cuda:N
     data_root: str = ""  # where NAME.npz lies; empty: $FEDSIM_DATA, else ~/.cache/fedsim/data
     workers: NonNegativeInt = 0  # clients at work at a time; 0: on Ray one per core or GPU share, inline one
     worker_gpus: NonNegativeFloat = 0.0  # share of a GPU each Ray worker asks for
