@@ -339,7 +339,7 @@ def check(values: Any, where: str = "") -> None:
     `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
     """
     prefix = f"{where}." if where else ""
-    for name, hint in get_type_hints(type(values), include_extras=True).items():
+    for name, hint in _hints(type(values)).items():
         value = getattr(values, name)
         several = get_origin(hint) is tuple
         for item in value if several else (value,):
@@ -369,6 +369,13 @@ def constraint(hint: Any) -> str:
     return " and ".join(_told(bound) for bound in _bounds(hint))
 
 
+@cache
+def _hints(kind: type, extras: bool = True) -> Mapping[str, Any]:
+    """The types of a dataclass's fields, with or without ranges; sweeps ask for them thousands of times."""
+    return get_type_hints(kind, include_extras=extras)
+
+
+@cache
 def _bounds(hint: Any) -> list[Any]:
     metadata = getattr(hint, "__metadata__", ())
     return [bound for entry in metadata for bound in (entry if isinstance(entry, GroupedMetadata) else [entry])]
@@ -497,7 +504,7 @@ def build(
     as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
-    hints = get_type_hints(kind)
+    hints = _hints(kind, extras=False)
     known = {key_of(f.name): f.name for f in fields(kind) if f.init and f.name not in (extra or {})}
     prefix = f"{where}." if where else ""
     given: dict[str, Any] = dict(extra or {})
