@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim.commands.resume import add_any_version, read_resumable
 from fedsim.commands.run import add_config, print_result
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.results.waiting import waiting
 
 if TYPE_CHECKING:
     from fedsim.config import RunConfig
@@ -134,7 +135,8 @@ def _init(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     federation = _federation(args)
-    federation.up(args.install, args.wait)
+    with waiting(f"starting {federation.inventory.name}"):
+        federation.up(args.install, args.wait)
     joined = f", {len(federation.joined)} joined" if federation.joined else ""
     print(f"{federation.inventory.name} is up: {len(federation.nodes)} nodes online{joined}")
     return 0
