@@ -26,7 +26,20 @@ from benchmarks.load import load
 from benchmarks.workloads import WORKLOADS
 
 # modules of this package, each with run() -> list[Row]
-MODULES = ("clients", "messages", "startup", "partitions", "spfl", "fedamp", "aggregators", "moon", "reports", "grpc")
+MODULES = (
+    "clients",
+    "messages",
+    "startup",
+    "partitions",
+    "spfl",
+    "fedamp",
+    "aggregators",
+    "moon",
+    "reports",
+    "grpc",
+    "safety",
+    "soak",
+)
 NAMES = (*WORKLOADS, *MODULES)
 
 

@@ -175,3 +175,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fedsim' has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    """For the TAB key: what can be imported from here, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -17,7 +17,7 @@ from fedsim.payload import ClientState, Job, PersonalModel
 from fedsim.results import checkpoint
 from fedsim.results.record import MODEL, read_manifest
 from fedsim.server.app import build
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.weights import Weights
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Predictor(nn.Module):
 def personal_model(result: "Result", client: int) -> nn.Module:
     """The model that a client uses. Raises ConfigError if the run is not finished or has no such client."""
     config = _finished(result).config.replace(resume=False)
-    if not 0 <= client < config.clients:
+    if client not in range(config.clients):  # of whatever type it is
         raise ConfigError(f"client {client} does not exist: the run has clients 0 to {config.clients - 1}")
     grid = InlineGrid(config)
     try:

@@ -35,6 +35,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--ray-address", metavar="HOST:PORT", help="join this Ray cluster, whose machines share the folders"
     )
+    parser.add_argument("--dry-run", action="store_true", help="tell what the sweep would be and cost; write nothing")
     parser.set_defaults(handler=run)
 
 
@@ -45,6 +46,11 @@ def run(args: argparse.Namespace) -> int:
     sweep = read_sweep(args.file, args.set)
     home: Path = args.out or Path("runs") / sweep.name
     print(f"{sweep.name}: {sweep.about or f'{len(sweep.cells)} runs'}")
+    if args.dry_run:
+        from fedsim.commands.dry_run import show_sweep
+
+        show_sweep(sweep, home, args.jobs)
+        return 0
     configs: Mapping[str, RunConfig] = sweep.cells
     searches: Sequence[SearchResult] = ()
     with ray_session():

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 from zipfile import ZipFile
@@ -44,14 +44,20 @@ class Checkpoint:
     absent_until: dict[int, float]  # clients that dropped out -> when they are back
     pending: list[PendingJob]  # jobs in flight, with their results
     lines: int = 0  # of events.jsonl, which this checkpoint relies on
+    refused: dict[int, int] = field(default_factory=dict)  # client -> how many of its answers were refused in a row
+    benched: list[int] = field(default_factory=list)  # clients that get no more jobs for it
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint into a run folder and removes all others but the one before it. When it returns, the checkpoint
     is on the disk; raises StorageError if it does not fit there."""
-    path = folder / FOLDER / f"step-{checkpoint.step:06d}.npz"
+    path = folder / FOLDER / file_name(checkpoint.step)
     write_npz(path, dump(checkpoint))
     keep_until(folder, checkpoint.step)
+
+
+def file_name(step: int) -> str:
+    return f"step-{step:06d}.npz"
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -113,6 +119,8 @@ def _read(path: Path, state: type[Any], fresh: Any) -> Checkpoint:
         restored = undump({**arrays, **tables}, (Checkpoint, ClientState, state))
         if not isinstance(restored, Checkpoint):
             raise ValueError(f"it holds a {type(restored).__name__}")
+        if not isinstance(restored.step, int) or path.name != file_name(restored.step):
+            raise ValueError(f"it holds step {restored.step!r}")
     except Exception as error:  # its bits are those that were written: another version wrote it, or another program
         raise FedsimError(
             f"checkpoint {path} cannot be read by this version: {error or type(error).__name__}"

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedsim.deploy.chaos.deployment import NODES, Deployment, eventually
 from fedsim.report.runs import RunResult
 from fedsim.results.record import read_manifest
-
-from ..deployment import NODES, Deployment, eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -38,6 +37,7 @@ def test_a_straggler_on_a_real_federation(deployment: Deployment, tmp_path: Path
 def test_every_node_has_its_personal_model_as_a_file(deployment: Deployment, tmp_path: Path) -> None:
     deployment.run(tmp_path / "run", "algorithm=local", "rounds=2")
     identity = read_manifest(tmp_path / "run")["run"]
+    assert read_manifest(tmp_path / "run")["config"]["nodes"] == "ward-0,ward-1,ward-2,ward-3"
     for number in range(NODES):
         folder = deployment.home(f"ward-{number}") / "state" / identity
         tensors = load_file(folder / f"client-{number:04d}.safetensors")
