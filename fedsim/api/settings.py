@@ -45,5 +45,7 @@ class Settings(TypedDict, total=False):
     server_memory: int
     checkpoint_every: int
     timeout: float
+    refusals: int
+    nodes: str
     metrics: int
     log_format: Literal["text", "json"]
