@@ -17,6 +17,7 @@ COMMANDS = (
     "compare",
     "resume",
     "watch",
+    "book",
     "list",
     "partition",
     "mix",

@@ -136,15 +136,15 @@ class RunConfig:
         0.0  # share of the training data that is held back and tested on instead of the tests
     )
     public: NonNegativeInt = 0  # samples that belong to no client and that everyone has
-    pace: str = AUTO  # auto: the pace the algorithm was made for
-    stragglers: str = "none"  # delay model
+    pace: str = AUTO  # when the server sends jobs and aggregates; auto: as the algorithm was made for
+    stragglers: str = "none"  # how long jobs take, and which clients drop out
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
     server_optimizer: str = AUTO  # what makes a step of that mean; auto: sgd, or the one of the algorithm
     finetune: str = AUTO  # auto | local | N: epochs for which clients tune the global model that they use; 0: none
     attack: str = "none"  # what malicious clients do
-    filters: str = ""  # what treats uplinks on clients and server, separated by commas
+    filters: str = ""  # what treats uplinks on clients and server: names, separated by commas
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
-    device: str = "auto"  # auto | cpu | cuda | cuda:N
+    device: str = "auto"  # where clients train: auto | cpu | cuda | cuda:N
     data_root: str = ""  # where NAME.npz lies; empty: $FEDSIM_DATA, else ~/.cache/fedsim/data
     workers: NonNegativeInt = 0  # clients at work at a time; 0: on Ray one per core or GPU share, inline one
     worker_gpus: NonNegativeFloat = 0.0  # share of a GPU each Ray worker asks for
@@ -356,7 +356,7 @@ def check(values: Any, where: str = "") -> None:
     `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
     """
     prefix = f"{where}." if where else ""
-    for name, hint in get_type_hints(type(values), include_extras=True).items():
+    for name, hint in _hints(type(values)).items():
         value = getattr(values, name)
         several = get_origin(hint) is tuple
         for item in value if several else (value,):
@@ -386,6 +386,13 @@ def constraint(hint: Any) -> str:
     return " and ".join(_told(bound) for bound in _bounds(hint))
 
 
+@cache
+def _hints(kind: type, extras: bool = True) -> Mapping[str, Any]:
+    """The types of a dataclass's fields, with or without ranges; sweeps ask for them thousands of times."""
+    return get_type_hints(kind, include_extras=extras)
+
+
+@cache
 def _bounds(hint: Any) -> list[Any]:
     metadata = getattr(hint, "__metadata__", ())
     return [bound for entry in metadata for bound in (entry if isinstance(entry, GroupedMetadata) else [entry])]
@@ -514,7 +521,7 @@ def build(
     as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
-    hints = get_type_hints(kind)
+    hints = _hints(kind, extras=False)
     known = {key_of(f.name): f.name for f in fields(kind) if f.init and f.name not in (extra or {})}
     prefix = f"{where}." if where else ""
     given: dict[str, Any] = dict(extra or {})

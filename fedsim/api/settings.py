@@ -46,7 +46,7 @@ class Settings(TypedDict, total=False):
     checkpoint_every: int
     timeout: float
     refusals: int
-    nodes: str | list[str]
+    nodes: str
     metrics: int
     log: str | list[str]
     log_format: Literal["text", "json"]
