@@ -13,7 +13,8 @@ from fedsim.partitions.split import Labels, Partition, Share
 
 @dataclass(frozen=True)
 class ByDomainParams:
-    size: NonNegativeInt = 0  # at most so many training samples per client, tests in proportion; 0: all there are
+    size: NonNegativeInt = 0  # training samples per client at most, drawn at random; 0: all there are
+    tests: NonNegativeInt = 0  # test samples per client, likewise
 
 
 def by_domain(labels: Labels, clients: int, params: ByDomainParams, rng: np.random.Generator) -> list[Share]:
@@ -36,7 +37,7 @@ def by_domain(labels: Labels, clients: int, params: ByDomainParams, rng: np.rand
                 f"clients={domains * fewest} or fewer"
             )
         pieces = (np.array_split(rng.permutation(part), members) for part in parts)
-        shares += [at_most(params.size, Share(*piece), rng) for piece in zip(*pieces, strict=True)]
+        shares += [at_most(params.size, params.tests, Share(*piece), rng) for piece in zip(*pieces, strict=True)]
     return shares
 
 

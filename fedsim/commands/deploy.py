@@ -103,6 +103,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     render = verb("render", _render, "write files for Docker Compose, systemd or Kubernetes")
     render.add_argument("kind", choices=("compose", "systemd", "kubernetes"))
     render.add_argument("--out", type=Path, help="folder for the files (default: rendered/KIND)")
+    render.add_argument("--base-image", default="", metavar="IMAGE@sha256:DIGEST", help="that containers are made from")
 
 
 def _add_passphrase_file(parser: argparse.ArgumentParser) -> None:
@@ -305,6 +306,6 @@ def _render(args: argparse.Namespace) -> int:
     from fedsim.deploy.inventory import FILE, read
     from fedsim.deploy.render import render
 
-    for path in render(read(args.dir / FILE), args.kind, args.out or Path("rendered") / args.kind):
+    for path in render(read(args.dir / FILE), args.kind, args.out or Path("rendered") / args.kind, args.base_image):
         print(path)
     return 0

@@ -130,7 +130,7 @@ def test_clients_of_users_and_domains_can_be_smaller(partition: str) -> None:
     train, test = np.zeros(60, np.int64), np.zeros(30, np.int64)
     owners = np.concatenate([np.repeat(["old", "new"], [50, 10]), np.repeat(["old", "new"], [25, 5])])
     given = known.Labels(train, test, 1, users=owners)
-    whole, smaller = known.split(partition, given, 2), known.split(partition, given, 2, size=20)
+    whole, smaller = known.split(partition, given, 2), known.split(partition, given, 2, size=20, tests=10)
     assert sorted((len(s.train), len(s.test)) for s in smaller) == [(10, 5), (20, 10)]
     for all_of_it, part in zip(whole, smaller, strict=True):
         assert set(part.train) <= set(all_of_it.train)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.deploy import audit, policy
-
-from ..deployment import Deployment
+from fedsim.deploy.chaos.deployment import Deployment
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
