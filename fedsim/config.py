@@ -17,7 +17,7 @@ from math import cos, pi
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, GroupedMetadata, Gt, Interval, Le, Lt
+from annotated_types import Ge, Gt, Interval, Le, Lt
 
 from fedsim import registry
 from fedsim.errors import ConfigError, unknown
@@ -330,11 +330,18 @@ def check(values: Any, where: str = "") -> None:
     `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
     """
     prefix = f"{where}." if where else ""
-    for name, hint in get_type_hints(type(values), include_extras=True).items():
+    for name, hint, several in _limited(type(values)):
         value = getattr(values, name)
-        several = get_origin(hint) is tuple
         for item in value if several else (value,):
-            _check_one(prefix + key_of(name), item, get_args(hint)[0] if several else hint)
+            _check_one(prefix + key_of(name), item, hint)
+
+
+@cache
+def _limited(kind: type) -> list[tuple[str, Any, bool]]:
+    """The fields of a dataclass whose type allows only some values: name, type (of a tuple: of its items), whether tuple."""
+    hints = get_type_hints(kind, include_extras=True).items()
+    items = [(name, get_args(hint)[0], True) if get_origin(hint) is tuple else (name, hint, False) for name, hint in hints]
+    return [item for item in items if get_origin(item[1]) in (Literal, Union, types.UnionType) or _bounds(item[1])]
 
 
 def _check_one(key: str, value: Any, hint: Any) -> None:
@@ -362,7 +369,7 @@ def constraint(hint: Any) -> str:
 
 def _bounds(hint: Any) -> list[Any]:
     metadata = getattr(hint, "__metadata__", ())
-    return [bound for entry in metadata for bound in (entry if isinstance(entry, GroupedMetadata) else [entry])]
+    return [bound for entry in metadata for bound in (entry if isinstance(entry, Interval) else [entry])]
 
 
 def _within(value: Any, bound: Any) -> bool:
@@ -477,6 +484,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """The type of every field of a dataclass, without its bounds."""
+    return get_type_hints(kind)
+
+
 def build(
     kind: type[T],
     values: Mapping[str, Scalar],
@@ -488,7 +501,7 @@ def build(
     as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
-    hints = get_type_hints(kind)
+    hints = _types(kind)
     known = {key_of(f.name): f.name for f in fields(kind) if f.init and f.name not in (extra or {})}
     prefix = f"{where}." if where else ""
     given: dict[str, Any] = dict(extra or {})

@@ -45,3 +45,5 @@ class Settings(TypedDict, total=False):
     server_memory: int
     checkpoint_every: int
     timeout: float
+    metrics: int
+    log_format: Literal["text", "json"]
