@@ -330,7 +330,8 @@ def check(values: Any, where: str = "") -> None:
     `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
     """
     prefix = f"{where}." if where else ""
-    for name, hint, several in _limited(type(values)):
+    kind: type = type(values)
+    for name, hint, several in _limited(kind):
         value = getattr(values, name)
         for item in value if several else (value,):
             _check_one(prefix + key_of(name), item, hint)
@@ -340,7 +341,9 @@ def check(values: Any, where: str = "") -> None:
 def _limited(kind: type) -> list[tuple[str, Any, bool]]:
     """The fields of a dataclass whose type allows only some values: name, type (of a tuple: of its items), whether tuple."""
     hints = get_type_hints(kind, include_extras=True).items()
-    items = [(name, get_args(hint)[0], True) if get_origin(hint) is tuple else (name, hint, False) for name, hint in hints]
+    items = [
+        (name, get_args(hint)[0], True) if get_origin(hint) is tuple else (name, hint, False) for name, hint in hints
+    ]
     return [item for item in items if get_origin(item[1]) in (Literal, Union, types.UnionType) or _bounds(item[1])]
 
 

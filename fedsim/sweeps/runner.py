@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedsim import config as configs
 from fedsim import registry
@@ -21,6 +21,9 @@ from fedsim.results.events import EVENTS, parsed
 from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
 from fedsim.results.record import asked, holds_run, read_manifest
+
+if TYPE_CHECKING:
+    from fedsim.engine.ray_workers import Surroundings
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -101,10 +104,12 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
         return on_progress()
     import ray
 
-    from fedsim.engine.ray_session import check_gpus, connect
+    from fedsim.engine.ray_session import check_gpus, join, started_here
+    from fedsim.engine.ray_workers import Surroundings, end_idle
 
-    if not ray.is_initialized():
-        connect(RunConfig(workers=jobs), ray_address)
+    join(jobs, ray_address)
+    end_idle()
+    surroundings = Surroundings() if started_here() else None
     running: dict[Any, Cell] = {}
     try:
         for cell in queue:
@@ -113,7 +118,7 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
                 task = ray.remote(run_cell).options(num_cpus=1, num_gpus=cell.config.worker_gpus, max_retries=0)
-                running[task.remote(cell.config.flat(), registry.added())] = cell
+                running[task.remote(cell.config.flat(), registry.added(), surroundings)] = cell
                 cell.status = "running"
             ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
             for reference in ready:
@@ -144,13 +149,17 @@ def _failure(reference: Any) -> str:
         return f"its worker died: {str(error).strip().splitlines()[0]}"
 
 
-def run_cell(values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any]) -> str:
+def run_cell(
+    values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any], surroundings: "Surroundings | None"
+) -> str:
     """Runs one cell in this process, with the inline engine; called in a Ray worker. Output and log records go to
     log.txt in the folder of the cell. Returns the reason of a failure, or an empty text. `objects`: see
-    `registry.added`."""
+    `registry.added`; `surroundings`: of the sweep's process, if it is on the same machine."""
     from fedsim.client.jobs import forget
     from fedsim.engine.launch import launch
 
+    if surroundings is not None:
+        surroundings.adopt()
     for (kind, name), thing in objects.items():
         registry.add(kind, name, thing)
     config = configs.parse(values)
