@@ -1,4 +1,4 @@
-# make demo | make test | make bench | make bench-peers: each sets up .venv by itself; a second call installs nothing.
+# make demo | make test | make docs | make bench | make bench-peers: each sets up .venv by itself; a second call installs nothing.
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Processes that run tests: more than cores, because system tests mostly wait for other processes.
@@ -6,7 +6,7 @@ WORKERS ?= 5
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test pytest lint bench bench-peers clean fuzz
+.PHONY: demo docs test pytest lint bench bench-peers clean fuzz
 
 demo: $(READY)
 	$(BIN)/python -m fedsim.demo
@@ -25,6 +25,11 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# The documentation site, warnings as errors. Nothing is loaded from a network, neither here nor by its pages.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "build/site/index.html (with search: $(BIN)/python -m http.server --directory build/site)"
 
 # Damaged files and nonsensical settings through every reader: no error but those for the user may come out.
 fuzz: $(READY)

@@ -34,7 +34,7 @@ from flwr.serverapp.strategy import Strategy
 from fedsim.server import app as server_app
 from fedsim.transport import wire
 from fedsim.config import from_run_config
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 
 POLLING = {polling}  # seconds between two looks for replies; 0: what Flower's send_and_receive does
 app = ServerApp()

@@ -4,7 +4,7 @@ Torch is imported inside the methods: the server reads the names and directions 
 """
 
 from collections.abc import Mapping
-from math import exp
+from math import exp, inf
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ class Objective(Protocol):
     """A loss, and metrics by name; the first metric is the main one, which curves and tables show."""
 
     metrics: ClassVar[Mapping[str, Direction]]
+    # The least and the greatest value of metrics, by name; the server refuses others. A metric whose name ends in
+    # "accuracy" is from 0 to 1 unless it is listed; others may have any value.
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def loss(self, output: "Tensor", target: "Tensor") -> "Tensor":
         """The mean loss of a mini-batch, to be differentiated."""
@@ -32,6 +35,7 @@ class Classification:
     """cross-entropy of logits; accuracy"""
 
     metrics: ClassVar[Mapping[str, Direction]] = {"accuracy": "max", "loss": "min"}
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"accuracy": (0, 1), "loss": (0, inf)}
 
     def loss(self, output: "Tensor", target: "Tensor") -> "Tensor":
         from torch.nn.functional import cross_entropy
@@ -53,6 +57,7 @@ class NextToken(Classification):
     """
 
     metrics: ClassVar[Mapping[str, Direction]] = {"accuracy": "max", "loss": "min", "perplexity": "min"}
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {**Classification.ranges, "perplexity": (0, inf)}
 
     def loss(self, output: "Tensor", target: "Tensor") -> "Tensor":
         logits, tokens = self._tokens(output, target)
@@ -77,6 +82,7 @@ class Regression:
     """mean squared error; mean absolute error"""
 
     metrics: ClassVar[Mapping[str, Direction]] = {"mse": "min", "mae": "min"}
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"mse": (0, inf), "mae": (0, inf)}
 
     def loss(self, output: "Tensor", target: "Tensor") -> "Tensor":
         from torch.nn.functional import mse_loss

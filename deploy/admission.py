@@ -9,8 +9,10 @@ its reason; it and every job are in the node's audit log.
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,14 @@ JOBS_TODAY = "jobs-today.json"  # how many training jobs were done today, if the
 class Admission:
     """The ClientApp of a node, behind its policy; `home` is the node's home folder, `bundle` what the server sent."""
 
-    def __init__(self, home: Path, bundle: bytes) -> None:
-        self._home, self._bundle = home, bundle
+    def __init__(
+        self,
+        home: Path,
+        bundle: bytes,
+        limited: Callable[[float], AbstractContextManager[None]] = lambda seconds: nullcontext(),
+    ) -> None:
+        """`limited`: what a job happens in, with the seconds that it may take."""
+        self._home, self._bundle, self._limited = home, bundle, limited
         self._audit = AuditLog(home / audit.FILE)
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -55,12 +63,17 @@ class Admission:
             self._audit.append("run", run=run, bundle=bundle_hash(self._bundle), settings=_settings(context))
         about |= {"run": run, "message": kind}
         try:
-            reply = app(message, context)
+            with self._limited(self._seconds(context)):
+                reply = app(message, context)
         except Exception as error:
             self._audit.append("message", **about, error=f"{type(error).__name__}: {error}")
             raise
         self._audit.append("message", durable=False, **about, sent=_bytes(reply))
         return reply
+
+    def _seconds(self, context: Context) -> float:
+        """The server waits no longer than `timeout`, and the site may allow less."""
+        return min(from_run_config(context.run_config).timeout, policy.read(self._home).max_seconds_per_job or inf)
 
     def _check(self, message: Message, context: Context) -> dict[str, Any]:
         """Raises FedsimError unless everything is allowed; returns what to note about the message."""

@@ -4,7 +4,8 @@
 
 Flower's own SuperExec starts a new interpreter for each message, which loads torch for seconds and then works for
 milliseconds. Here every message still gets a process of its own, so that a crash, a memory leak or a GPU context ends with
-it. What a message may ask for is decided by `fedsim.deploy.admission`; no code that arrives with it is run.
+it, and it is ended after a limit (`fedsim.deploy.job_limit`). What a message may ask for is decided by
+`fedsim.deploy.admission`; no code that arrives with it is run.
 """
 
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from fedsim.allocator import keep_freed_memory
 from fedsim.config import RunConfig
 from fedsim.deploy.admission import Admission
+from fedsim.deploy.job_limit import OTHER_SECONDS, end_later, limited
 from fedsim.flower.app_bundle import app_bundle
 from fedsim.flower.client_app_tasks import TaskQueue, run_client_app
 from fedsim.flower.object_pull import retry_sooner
@@ -52,8 +54,9 @@ def run_in_child(address: str, token: str) -> None:
         return
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     code = 1
+    end_later(OTHER_SECONDS)
     try:
-        run_client_app(address, token, partial(Admission, Path.cwd()))
+        run_client_app(address, token, partial(Admission, Path.cwd(), limited=limited))
     except SystemExit as ended:
         code = int(ended.code or 0)
     except BaseException:

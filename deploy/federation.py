@@ -58,6 +58,10 @@ SERVER_APP_RAISED = "ServerApp raised an exception"
 FLOWER_MESSAGES = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
 
 
+class ConnectionLost(FedsimError):
+    """The output of a run ended before the run did."""
+
+
 class Federation:
     """The machines of an inventory; `report` takes what the user should read, line by line."""
 
@@ -223,19 +227,39 @@ class Federation:
     def run(self, config: RunConfig, folder: Path, output: Report | None = None) -> str:
         """Runs a configuration to its end and fetches the run folder into `folder`, also if the run failed.
 
-        `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ...
+        `output` takes what the ServerApp prints. Returns Flower's status of the run: "finished:completed", ... Raises
+        ConnectionLost, and fetches nothing, if the connection to the server breaks off: the run goes on there.
         """
-        remote = self.run_folder(folder)
-        request = start_request(config.replace(out=remote, clients=len(self.inventory.nodes)))
-        (run,) = self._control("start", stdin=request)
+        remote, names = self.run_folder(folder), sorted(self.inventory.nodes, key=lambda node: node.partition_id)
+        bound = {"clients": len(names), "nodes": ",".join(node.name for node in names)}
+        (run,) = self._control("start", stdin=start_request(config.replace(out=remote, **bound)))
         try:
-            return self._follow(run, output or self.report)
+            return self.follow(run, folder, output)
         except KeyboardInterrupt:
             self._control("stop", run)
+            self._fetch(folder)
             raise
-        finally:
-            if self.inventory.server.remote and self._is_folder(self.server, remote):
-                self.server.fetch(remote, folder)
+
+    def follow(self, run: str, folder: Path, output: Report | None = None) -> str:
+        """As `run`, for a run that goes on already; `folder` is where it was to be fetched into."""
+        try:
+            status = self._follow(run, output or self.report)
+        except ConnectionLost as lost:
+            raise ConnectionLost(
+                f"the connection to the server broke off, but the run {run} goes on there: "
+                f"`fedsim deploy run --follow {run} --out {folder}` shows it again and fetches its results; "
+                "`fedsim deploy status` tells how far it is"
+            ) from lost
+        except FedsimError:
+            self._fetch(folder)
+            raise
+        self._fetch(folder)
+        return status
+
+    def _fetch(self, folder: Path) -> None:
+        remote = self.run_folder(folder)
+        if self.inventory.server.remote and self._is_folder(self.server, remote):
+            self.server.fetch(remote, folder)
 
     def run_folder(self, folder: Path) -> str:
         """The run folder on the server for the run folder `folder` here; a resumed run gets the same one."""
@@ -245,7 +269,7 @@ class Federation:
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
 
     def _follow(self, run: str, output: Report) -> str:
-        status, traceback = "unknown", list[str]()
+        status, traceback = "", list[str]()
         command = [self.server.python, "-P", "-m", CONTROL, "--token", "follow", run]
         with self.server.stream(*command, stdin=self._token("follow")) as lines:
             for line in map(json.loads, lines):
@@ -255,6 +279,8 @@ class Federation:
                     traceback.append(line)
                 elif is_for_user(line):
                     output(line)
+        if not status:
+            raise ConnectionLost(f"nothing more was heard of the run {run}")
         if not any("fedsim.errors." in line for line in traceback):  # the status holds their message already
             for line in traceback:
                 output(line)

@@ -7,6 +7,7 @@
     plugins = ["my-fedprox==1.0"]           # installed packages whose plug-ins may run; none unless they are listed
     max-rounds = 100                        # of a run
     max-jobs-per-day = 500                  # training jobs
+    max-seconds-per-job = 600               # of a job, which is ended then; never more than the run's timeout
     min-clients = 3                         # of a run
     hours = ["20:00-06:00"]                 # by this machine's clock
     label-counts = false                    # whether the server learns how many samples of each class there are
@@ -37,7 +38,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from fedsim import registry
-from fedsim.config import FIXED, SECTIONS, NonNegativeInt, PositiveInt, RunConfig, Scalar, build, key_of
+from fedsim.config import FIXED, SECTIONS, NonNegativeInt, PositiveFloat, PositiveInt, RunConfig, Scalar, build, key_of
 from fedsim.errors import ConfigError, FedsimError, unknown
 
 FILE = "policy.toml"
@@ -84,6 +85,7 @@ class Policy:
     plugins: tuple[str, ...] = ()  # empty: none
     max_rounds: PositiveInt | None = None
     max_jobs_per_day: NonNegativeInt | None = None
+    max_seconds_per_job: PositiveFloat | None = None  # None: the timeout of the run
     min_clients: PositiveInt | None = None
     hours: tuple[str, ...] = ()
     label_counts: bool | None = None  # None: those of the run's dataset, not those of own data

@@ -149,6 +149,8 @@ class RunConfig:
     timeout: PositiveFloat = (
         3600.0  # seconds for a client's job (on Flower's grids from sending), and for the roll call
     )
+    refusals: NonNegativeInt = 5  # a client whose answers are refused so often in a row gets no more jobs; 0: it does
+    nodes: str = ""  # names that the keys of the nodes of clients 0, 1, ... are registered under, separated by commas
     metrics: Port = 0  # serve Prometheus metrics of the run on this port of loopback; 0: none
     log_format: Literal["text", "json"] = "text"  # text, or one JSON object per message, with run and client
     out: str = ""  # the run folder; empty: a new one below runs/
@@ -179,6 +181,8 @@ class RunConfig:
         for name in self.filter_names:
             registry.check("filter", name)
         lr_at(self, 0)
+        if (named := _listed(self.nodes)) and (len(named) != self.clients or len(set(named)) < len(named)):
+            raise ConfigError(f"nodes lists {len(set(named))} different names, and the run has clients={self.clients}")
         if not self.public and self.params(PUBLIC).dataset:
             raise ConfigError(f"{PUBLIC}.dataset needs {PUBLIC}=N, the number of its samples")
         if self.vectorize not in ("auto", "off") and not (self.vectorize.isdigit() and int(self.vectorize) > 1):
@@ -237,6 +241,11 @@ class RunConfig:
     @property
     def filter_names(self) -> list[str]:
         return _listed(self.filters)
+
+    def node_of(self, client: int) -> str:
+        """The registered name of the node that may be this client; empty: any node may."""
+        names = _listed(self.nodes)
+        return names[client] if names else ""
 
     def model_of(self, client: int) -> str:
         """The name of a client's model: its own (`model.3=cnn`), or that at its place of `model`."""

@@ -100,5 +100,5 @@ def filtered_on_server(
         for each in reversed(filters):
             uplink = each.on_server(uplink, roles_of(expects))
     except WireError as refusal:
-        return Failure(result.job, f"its reply was refused: {refusal}")
+        return Failure(result.job, f"its reply was refused: {refusal}", refused=True)
     return replace(result, uplink=uplink)

@@ -168,7 +168,9 @@ class Layout:
         """Raises ConfigError if `weights` are not of this layout."""
         found, wanted = (weights.parameters.size, weights.buffers.size), (self.size, self.buffer_size)
         if found != wanted:
-            raise ConfigError(f"{what} has {found[0]} parameters and {found[1]} buffers; the model has {wanted}")
+            raise ConfigError(
+                f"{what} has {found[0]} parameters and {found[1]} buffers; the model has {wanted[0]} and {wanted[1]}"
+            )
 
     def to_json(self) -> str:
         rows = {"parameters": self.parameters, "buffers": self.buffers}
@@ -176,8 +178,17 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: str) -> "Layout":
+        """Raises ValueError, TypeError or KeyError for a text that `to_json` did not make."""
+
         def tensors(rows: Iterable[Any]) -> tuple[Tensor, ...]:
-            return tuple(Tensor(name, tuple(shape), stage, kind) for name, shape, stage, kind in rows)
+            return tuple(tensor(*row) for row in rows)
+
+        def tensor(name: str, shape: list[int], stage: str, kind: str) -> Tensor:
+            if not all(isinstance(text, str) for text in (name, stage, kind)):
+                raise ValueError("a tensor without a name")
+            if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):
+                raise ValueError(f"tensor {name} of shape {shape}")
+            return Tensor(name, tuple(shape), stage, kind)
 
         tree = json.loads(text)
         return cls(tensors(tree["parameters"]), tensors(tree["buffers"]))

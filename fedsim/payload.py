@@ -1,8 +1,8 @@
 """What travels between server and clients, and what a client keeps. Plain values; `transport.wire` encodes them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import inf, prod
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -17,6 +17,11 @@ Array = NDArray[Any]
 Metrics = Mapping[str, float]  # by name, as the run's objective defines them: accuracy, loss
 TRAINING = "training-"  # begins the name of a metric that is measured on training data
 Role = Literal["update", "model", "statistic"]
+LARGEST_NUMBER = 1e15  # in any vector: sums and squares of such numbers are still finite in float32
+LARGEST_METRIC = 1e30  # what a client tells instead of a larger or infinite loss
+# The columns of a result's row in events.jsonl: no metric of a client can have such a name.
+RESULT_COLUMNS = ("id", "base", "sent", "arrived", "staleness", "examples", "malicious", "metrics", "cost", "reason")
+ROW_COLUMNS = frozenset((*RESULT_COLUMNS, "global", "personal", "local"))
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Spec:
     role: Role = "statistic"
     buffers: int | None = None  # length of the buffers beside the parameters; None: a plain array, not `Weights`
     optional: bool = False
+    low: float = -inf  # every value is at least this
+    high: float = inf  # and at most this
 
     @property
     def nbytes(self) -> int:
@@ -193,16 +200,46 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """A job without a result, and why. `offline`: the node itself is unreachable."""
+    """A job without a result, and why. `offline`: the node itself is unreachable; `refused`: it answered, but not with what
+    can be."""
 
     job: Job
     reason: str
     offline: bool = False
+    refused: bool = False
 
     @property
     def absence(self) -> float | None:
         """How many seconds the client is absent; None unless it dropped out in the simulation."""
         return self.job.simulated_delay.absence
+
+
+def arrays_in(value: Any, name: str = "") -> Iterator[tuple[str, Array]]:
+    """Every array in dataclasses, mappings, lists and tuples, with the way to it."""
+    if isinstance(value, np.ndarray):
+        yield name, value
+    elif is_dataclass(value):
+        for own in fields(value):
+            yield from arrays_in(getattr(value, own.name), f"{name}.{own.name}".lstrip("."))
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from arrays_in(inner, f"{name}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for place, inner in enumerate(value):
+            if not isinstance(inner, Scalar):
+                yield from arrays_in(inner, f"{name}[{place}]")
+
+
+def told(metrics: Metrics, directions: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Metrics as a client tells them: those of a model that has diverged become the largest number that can be told (the
+    smallest, where `directions` say that more is better)."""
+
+    def finite(name: str, value: float) -> float:
+        if value != value:
+            return -LARGEST_METRIC if (directions or {}).get(name) == "max" else LARGEST_METRIC
+        return min(max(value, -LARGEST_METRIC), LARGEST_METRIC)
+
+    return {name: finite(name, value) for name, value in metrics.items()}
 
 
 def with_updates(arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[int]]:

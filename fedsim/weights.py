@@ -82,6 +82,15 @@ def blocks_of(parts: Iterable[slice]) -> Iterator[slice]:
     return (slice(p.start + b.start, p.start + b.stop) for p in parts for b in blocks(p.stop - p.start))
 
 
+def is_finite(array: NDArray[np.generic]) -> bool:
+    """Whether no number in an array is NaN or infinite. It is read once and not copied."""
+    if not array.size or array.dtype.kind not in "fc":
+        return True
+    if array.dtype.kind == "c":
+        return bool(np.isfinite(array).all())
+    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))  # NaN is the result if there is one
+
+
 def fingerprint(vectors: Mapping[str, NDArray[np.generic]]) -> str:
     """sha256 over named arrays: equal exactly when every bit is."""
     digest = hashlib.sha256()

@@ -2,7 +2,7 @@
 
 Only the training part is used, and every bucket is cut 80/20 into training and test. IID: one class set shared by all
 clients; non-IID: each client draws its own. The appendix calls this a skew of features; it is one of labels. A `size`
-reduces the training samples and leaves the test samples unchanged.
+reduces the training samples and leaves the test samples unchanged; `tests` reduces these.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,13 @@ class ClassesParams:
     classes: PositiveInt = 6  # classes per client; the paper: 6 for MNIST and CIFAR-10, 32 for EMNIST, 60 for CIFAR-100
     shared: bool = False  # true: all clients hold the same classes (the paper's IID)
     size: NonNegativeInt = 0  # training samples per client, in equal parts of its classes; 0: all there are
+    tests: NonNegativeInt = 0  # test samples per client, likewise
 
     def __post_init__(self) -> None:
         check(self, "partition")
-        if self.size % self.classes:
-            raise ConfigError(f"partition.size={self.size} cannot be divided equally by {self.classes} classes")
+        for name, count in (("size", self.size), ("tests", self.tests)):
+            if count % self.classes:
+                raise ConfigError(f"partition.{name}={count} cannot be divided equally by {self.classes} classes")
 
 
 def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Generator) -> list[Share]:
@@ -39,9 +41,11 @@ def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Ge
             f"the smallest class has {smallest} samples, too few for {clients} buckets of at least {TEST_EVERY}; "
             f"use clients={max(1, smallest // TEST_EVERY)} or fewer"
         )
-    wanted, left = params.size // params.classes, smallest // clients - round(smallest // clients / TEST_EVERY)
-    if wanted > left:
-        raise ConfigError(f"partition.size={params.size} asks for {wanted} of each class; there are {left} per client")
+    least = smallest // clients  # of the buckets
+    tests = round(least / TEST_EVERY)
+    for name, count, left in (("size", params.size, least - tests), ("tests", params.tests, tests)):
+        if (wanted := count // params.classes) > left:
+            raise ConfigError(f"partition.{name}={count} asks for {wanted} of each class; there are {left} per client")
     common = rng.permutation(labels.classes)[: params.classes]
     taken = np.zeros(labels.classes, np.int64)
     shares = []
@@ -52,8 +56,9 @@ def split(labels: Labels, clients: int, params: ClassesParams, rng: np.random.Ge
             size = len(pools[label]) // clients
             bucket = pools[label][taken[label] * size : (taken[label] + 1) * size]
             taken[label] += 1
-            test.append(bucket[: round(size / TEST_EVERY)])
-            train.append(bucket[round(size / TEST_EVERY) :][: wanted or None])
+            tests = round(size / TEST_EVERY)
+            test.append(bucket[:tests][: params.tests // params.classes or None])
+            train.append(bucket[tests:][: params.size // params.classes or None])
         shares.append(Share(np.concatenate(train), np.concatenate(test)))
     return shares
 

@@ -80,7 +80,7 @@ class FedDistill(ServerStrategy[Params, State]):
 
     def expects(self) -> Mapping[str, Spec]:
         classes = self.fleet.classes
-        return {"predictions": Spec((classes, classes)), "counts": Spec((classes,), "int64")}
+        return {"predictions": Spec((classes, classes)), "counts": Spec((classes,), "int64", low=0)}
 
 
 FEDDISTILL = Algorithm(

@@ -12,7 +12,7 @@ Server (4):  w <- w + sum_{k in S} (n_k / n_S) * (w_k - w), as FedAvg
 | w, psi  | global model, head of a model                                 | `State.model`                      |
 | G       | generator: noise and a label -> features                      | `State.generator`                  |
 | e       | noise, uniform on [0, 1)                                      | `Generator.noise`                  |
-| y, y'   | label of a sample, label drawn as often as all clients hold it|                                    |
+| y, y'   | label of a sample, label drawn as often as clients hold it    |                                    |
 | n_ky    | samples of class y at client k, known from the roll call      | `Fleet.labels`                     |
 | t       | round                                                         | `State.step`                       |
 

@@ -56,7 +56,7 @@ class FedNova(FedAvg):
         return factors
 
     def expects(self) -> Mapping[str, Spec]:
-        return {**super().expects(), "steps": Spec((1,))}
+        return {**super().expects(), "steps": Spec((1,), low=0)}
 
 
 FEDNOVA = Algorithm(

@@ -53,4 +53,4 @@ class Prototypes(ServerStrategy[P, State]):
 
     def expects(self) -> Mapping[str, Spec]:
         classes, features = self.fleet.classes, self.fleet.features
-        return {"prototypes": Spec((classes, features)), "counts": Spec((classes,), "int64")}
+        return {"prototypes": Spec((classes, features)), "counts": Spec((classes,), "int64", low=0)}

@@ -37,7 +37,7 @@ client and are averaged at a reset. A client that never took part receives the m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -69,6 +69,7 @@ class Params:
     finetune_steps: NonNegativeInt = 0  # k, mini-batch steps after the last round
     finetune_lr: PositiveFloat = 0.001  # learning rate of these steps
     finetune_batch: NonNegativeInt = 0  # their batch size; 0: the run's, which is also the largest
+    record_layers: bool = False  # also record the probes' similarity by layer (Figures 4, 5)
 
 
 @dataclass
@@ -78,6 +79,7 @@ class State:
     mean: Vec  # of the models, as of the last or the coming reset
     similarity: dict[str, Matrix]  # per stage, clients x clients
     step: int = 0
+    layers: dict[str, Matrix] = field(default_factory=dict)  # with `record_layers`: per layer, likewise
 
 
 class Spfl(ServerStrategy[Params, State]):
@@ -89,7 +91,9 @@ class Spfl(ServerStrategy[Params, State]):
         count, theta = len(fleet), model.parameters
         similarity = {stage: np.eye(count) for stage in fleet.layout.stages}
         models = client_table(self.config, theta, count)
-        return State(models, np.tile(model.buffers, (count, 1)), theta.copy(), similarity)
+        recorded = fleet.layout.matrices if self.params.record_layers else ()
+        layers = {tensor.layer: np.eye(count) for tensor in recorded}
+        return State(models, np.tile(model.buffers, (count, 1)), theta.copy(), similarity, layers=layers)
 
     def instruct(self, state: State, client: int, train: bool) -> Downlink:
         row, resets = self.fleet.row(client), self._resets(state.step)
@@ -125,7 +129,8 @@ class Spfl(ServerStrategy[Params, State]):
         return state
 
     def matrices(self, state: State) -> Mapping[str, Matrix]:
-        return {f"similarity-{stage}": matrix for stage, matrix in state.similarity.items()}
+        found = {f"similarity-{stage}": matrix for stage, matrix in state.similarity.items()}
+        return found | {f"layer-{name}": matrix for name, matrix in state.layers.items()}
 
     def _aggregate(
         self, state: State, targets: list[int], weights: Matrix, arrivals: Sequence[Arrival], parts: Sequence[slice]
@@ -141,6 +146,9 @@ class Spfl(ServerStrategy[Params, State]):
         for stage, layers in self._layers.items():
             found = [weight * cosines(gram(probes, parts)) for weight, parts in layers]
             state.similarity[stage][np.ix_(rows, rows)] = np.sum(found, axis=0)
+        for tensor in self.fleet.layout.matrices if state.layers else ():
+            parts = [self.fleet.layout.slices[tensor.name]]
+            state.layers[tensor.layer][np.ix_(rows, rows)] = cosines(gram(probes, parts))
 
     def _probe(self, arrival: Arrival) -> Vec:
         weights = arrival.uplink.weights

@@ -30,6 +30,8 @@ class Nodes(Grid):
         self.node_config: Callable[[int], dict[str, str]] = lambda client: {}  # besides its number
         self.loses: Callable[[Message], bool] = lambda message: False  # whether a reply is lost on the way
         self.truncates: Callable[[Message], bool] = lambda message: False  # whether only a part of a reply arrives
+        self.names = dict[int, str]()  # that the keys of nodes are registered under
+        self.forges: Callable[[Message, Message], Message] = lambda order, reply: reply  # what a node answers instead
         self.works: Callable[[int], bool] = lambda node: True  # whether a node gets on with its messages now
         self.happens: Callable[[Message], None] = lambda message: None  # called with every message that is pushed
         self._states, self._ids = dict[int, RecordDict](), count(1)
@@ -43,7 +45,11 @@ class Nodes(Grid):
         return list(self.online)
 
     def get_nodes(self) -> list[NodeInfo]:
-        return [NodeInfo(node_id=node, last_activated_at=self.started.get(node, "")) for node in self.online]
+        names, started = self.names, self.started
+        return [
+            NodeInfo(node_id=node, last_activated_at=started.get(node, ""), name=names.get(node, ""))
+            for node in self.online
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = []
@@ -65,7 +71,7 @@ class Nodes(Grid):
         """A node serves its messages up to this one."""
         for key in [key for key, message in self._waiting.items() if message.metadata.dst_node_id == node]:
             message = self._waiting.pop(key)
-            reply = self._serve(message)
+            reply = self.forges(message, self._serve(message))
             if self.truncates(reply):
                 reply = Message(Error(UNAVAILABLE, "Reply message objects are unavailable."), reply_to=message)
             if not self.loses(reply):

@@ -180,10 +180,10 @@ def test_a_wrong_shape_is_refused(name: str, small: Small, finished: Finished, m
 
 def test_a_number_that_is_not_finite_is_refused() -> None:
     from fedsim.errors import WireError
-    from fedsim.transport.wire import check_uplink
+    from fedsim.transport.answer_check import AnswerCheck
 
     with pytest.raises(WireError, match="'steps' is nan"):
-        check_uplink(Uplink(1, numbers={"steps": float("nan")}), {})
+        AnswerCheck().check_uplink(Uplink(1, numbers={"steps": float("nan")}))
 
 
 def test_a_backdoor_is_measured_and_groups_are_reported_apart(small: Small, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_messages_and_jobs_are_attacked_alike(name: str, small: Small, finished:
     from fedsim.engine.inline import InlineGrid
     from fedsim.flower.strategy import to_record
     from fedsim.results import checkpoint as checkpoints
-    from fedsim.server.fleet import roll_call
+    from fedsim.server.roll_call import roll_call
     from fedsim.weights import fingerprint
 
     config = small(f"attack={name}", "attack.ratio=0.5")

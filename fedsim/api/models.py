@@ -17,7 +17,7 @@ from fedsim.payload import ClientState, Job, PersonalModel
 from fedsim.results import checkpoint
 from fedsim.results.record import MODEL, read_manifest
 from fedsim.server.app import build
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.weights import Weights
 
 if TYPE_CHECKING:

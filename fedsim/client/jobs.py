@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from math import isfinite
 from threading import Lock
 from typing import Any
 
@@ -34,10 +35,12 @@ from fedsim.payload import (
     Report,
     Role,
     Uplink,
+    arrays_in,
     server_made_personal,
+    told,
 )
 from fedsim.rng import stream
-from fedsim.weights import Weights
+from fedsim.weights import Weights, is_finite
 
 log = logging.getLogger(__name__)
 GOAL = "attack"  # the samples on which the success of an attack is measured
@@ -204,8 +207,18 @@ class ClientJob:
         local = self.evaluate(uplink.local) if self.job.test_local and uplink.local is not None else None
         self.watch.lap("test")
         cost = {**self.watch.seconds, **_peak_memory(self.task)}
+        self._check_state()
         sent = uplink if uplink.local is None else replace(uplink, local=None)
+        if not all(map(isfinite, sent.metrics.values())):
+            sent = replace(sent, metrics=told(sent.metrics))
         return Answer(self.job, self.filtered(sent), Report(*tested, local), cost)
+
+    def _check_state(self) -> None:
+        """Raises FedsimError if training has made what the client keeps useless: the state before it stays."""
+        for name, array in arrays_in(self.state):
+            if not is_finite(array):
+                rate = f"lr={self.config.lr:g}"
+                raise FedsimError(f"training diverged: {name} of the client's state is not finite. Lower {rate}")
 
     @cached_property
     def personal(self) -> Weights | PersonalModel:
@@ -256,7 +269,11 @@ class ClientJob:
         return received, received if same else self.evaluate(self.personal)
 
     def evaluate(self, model: Weights | PersonalModel) -> Metrics | None:
-        own = model if isinstance(model, PersonalModel) else PersonalModel(model)
+        """Metrics of a model on the client's tests, as the client tells them; None without tests."""
+        metrics = self._measure(model if isinstance(model, PersonalModel) else PersonalModel(model))
+        return None if metrics is None else told(metrics, self.task.objective.metrics)
+
+    def _measure(self, own: PersonalModel) -> Metrics | None:
         metrics: Metrics | None = self.task.evaluate(own.weights, predict=own.predict, network=own.network)
         if metrics is not None and self.config.eval_training:
             training = self.task.evaluate(own.weights, "train", own.predict, own.network)

@@ -14,6 +14,7 @@ from fedsim.commands.run import add_config, print_result
 from fedsim.errors import ConfigError, FedsimError
 
 if TYPE_CHECKING:
+    from fedsim.config import RunConfig
     from fedsim.deploy.federation import Federation
 
 
@@ -50,6 +51,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     add_config(run)
     run.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
     run.add_argument("--resume", type=Path, metavar="RUN", help="continue a run of this federation that was stopped")
+    run.add_argument("--follow", metavar="ID", help="show a run that goes on already, and fetch it into --out")
     add_any_version(run)
 
     logs = verb("logs", _logs, "the logs of the server or a node")
@@ -150,28 +152,25 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fedsim import config as configs
     from fedsim.results.progress import Bar, Relay
-    from fedsim.results.record import holds_run, new_folder
-    from fedsim.server.run import pace_and_stragglers
+    from fedsim.results.record import holds_run
 
     federation = _federation(args)
-    nodes = len(federation.inventory.nodes)
-    if args.resume:
-        folder, (config, _) = args.resume, read_resumable(args.resume, args.any_version)
-    else:
-        out = [f"out={args.out}"] if args.out else []
-        config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
-        folder = new_folder(config)
-    if config.clients != nodes:
-        raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
-    pace_and_stragglers(config)  # raises now what the ServerApp would raise after the start
     relay = Relay(Bar()) if sys.stdout.isatty() else None
     try:
-        status = federation.run(config, folder, relay)
+        if args.follow:
+            if args.out is None:
+                raise ConfigError("--follow needs --out, the run folder that the run was started with")
+            folder, status = args.out, federation.follow(args.follow, args.out, relay)
+        else:
+            folder, config = _wanted_run(args, len(federation.inventory.nodes))
+            status = federation.run(config, folder, relay)
     except KeyboardInterrupt:
-        resume = f"`fedsim deploy run --resume {folder}` goes on with it"
-        print(f"the run is stopped on the server, too: {resume}", flush=True)
+        if args.follow:
+            told = f"the run goes on: `fedsim deploy run --follow {args.follow} --out {args.out}` shows it again"
+        else:
+            told = f"the run is stopped on the server, too: `fedsim deploy run --resume {folder}` goes on with it"
+        print(told, flush=True)
         raise
     finally:
         if relay:
@@ -182,6 +181,24 @@ def _run(args: argparse.Namespace) -> int:
         raise FedsimError(f"the run ended, {why}. `fedsim deploy logs` has the details{again}")
     print_result(folder)
     return 0
+
+
+def _wanted_run(args: argparse.Namespace, nodes: int) -> "tuple[Path, RunConfig]":
+    """The folder and the configuration of a new run, or of one that is resumed; raises ConfigError if it cannot run."""
+    from fedsim import config as configs
+    from fedsim.results.record import new_folder
+    from fedsim.server.run import pace_and_stragglers
+
+    if args.resume:
+        folder, (config, _) = args.resume, read_resumable(args.resume, args.any_version)
+    else:
+        out = [f"out={args.out}"] if args.out else []
+        config = configs.read(args.file, [*args.set, *out], {"clients": nodes})
+        folder = new_folder(config)
+    if config.clients != nodes:
+        raise ConfigError(f"clients={config.clients}, but the federation has {nodes} nodes: leave the key out")
+    pace_and_stragglers(config)  # raises now what the ServerApp would raise after the start
+    return folder, config
 
 
 def _logs(args: argparse.Namespace) -> int:

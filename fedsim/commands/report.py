@@ -117,6 +117,10 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
     from fedsim.report.runs import display_names
 
     folder.mkdir(parents=True, exist_ok=True)
+    if found.searches:
+        from fedsim.report.search_figure import search_figure
+
+        search_figure(found.searches[:DRAWN], folder / "search.png")
     name = found.metric.name
     measured = [each for each in found.settings if each.runs]
     few = len(measured) <= CURVES

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fedsim.config import RunConfig
     from fedsim.sweeps.manifest import SearchResult, SweepManifest
     from fedsim.sweeps.runner import Cell
-    from fedsim.sweeps.search import Search
     from fedsim.sweeps.sweep_file import Sweep
 
 MARKS = {"running": "[bold]running", "failed": "[red]failed", "finished": "[green]finished", "waiting": "[dim]left"}
@@ -40,7 +39,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from fedsim.sweeps.runner import ray_session
+    from fedsim.sweeps.runner import Cell, ray_session
     from fedsim.sweeps.sweep_file import read_sweep
 
     sweep = read_sweep(args.file, args.set)
@@ -50,9 +49,12 @@ def run(args: argparse.Namespace) -> int:
     searches: Sequence[SearchResult] = ()
     with ray_session():
         if sweep.search is not None:
-            configs, searches = _search(sweep.search, configs, home, args)
+            from fedsim.sweeps.study import run_search
+
+            configs, searches = run_search(sweep.search, configs, home, lambda cells: _run(cells, args), args.retry)
         _manifest(sweep, configs, searches).write(home)
-        cells = _run(configs, home, args)
+        cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
+        _run(cells, args)
     finished, failed = ([cell for cell in cells if cell.status == status] for status in ("finished", "failed"))
     if finished:
         _report(home)
@@ -94,49 +96,15 @@ def _report(home: Path) -> None:
         print(f"page: {page}")
 
 
-def _run(configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespace) -> "list[Cell]":
+def _run(cells: "list[Cell]", args: argparse.Namespace) -> None:
     """Runs the cells that are not finished."""
-    from fedsim.sweeps.runner import Cell, run_cells
+    from fedsim.sweeps.runner import run_cells
 
-    cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
     for cell in cells:
         if args.retry:
             cell.retry()
     with _progress_display(cells) as update:
         run_cells(cells, args.jobs, update, args.ray_address)
-    return cells
-
-
-def _search(
-    search: "Search", configs: "Mapping[str, RunConfig]", home: Path, args: argparse.Namespace
-) -> "tuple[dict[str, RunConfig], list[SearchResult]]":
-    """Every configuration with the values of its best candidate. Runs that differ in the seed share one search."""
-    from fedsim.sweeps.manifest import SearchResult
-
-    settings: dict[RunConfig, list[str]] = {}
-    for name, config in configs.items():
-        settings.setdefault(config.replace(seed=0), []).append(name)
-    firsts = [names[0] for names in settings.values()]
-    candidates = {f"{name}-{i}": c for name in firsts for i, c in enumerate(search.candidates(configs[name]))}
-    cells = {cell.name: cell for cell in _run(candidates, home / "search", args)}
-    chosen: dict[str, RunConfig] = {}
-    results: list[SearchResult] = []
-    for names in settings.values():
-        tried = [cells[f"{names[0]}-{i}"] for i in range(len(search.points))]
-        metric = next((cell.metric for cell in tried if cell.status == "finished"), tried[0].metric)
-        scores = [_validation_score(cell) for cell in tried]
-        points = [dict(point) for point in search.points]
-        results.append(SearchResult(names[0], points, scores, metric.name, metric.direction))
-        for name in names:
-            chosen[name] = search.best_candidate(configs[name], scores, metric.higher_is_better)
-    return {name: chosen[name] for name in configs}, results
-
-
-def _validation_score(cell: "Cell") -> float | None:
-    """The best mean of the main metric on validation data; None if the candidate failed."""
-    from fedsim.report.runs import RunResult
-
-    return RunResult.load(cell.folder).series("personal").best if cell.status == "finished" else None
 
 
 @contextmanager

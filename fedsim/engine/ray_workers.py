@@ -113,7 +113,7 @@ class Workers:
         self._surroundings = Surroundings() if here else None
         self._shares: Shares = (ray.get_runtime_context().gcs_address, cpus, gpus)
         self._factory: Any = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus)
-        end_idle(self._shares if self._stay else None)
+        _end_idle(self._shares if self._stay else None)
 
     def start(self) -> tuple[Any, Any]:
         """A worker, and the reference to its reply once it is ready."""
@@ -129,7 +129,7 @@ class Workers:
             ray.kill(actor)
 
 
-def end_idle(but: Shares | None = None) -> None:
+def _end_idle(but: Shares | None) -> None:
     """Ends the workers that wait for the next run, but those with these shares: they hold cores that others need."""
     here = ray.get_runtime_context().gcs_address
     for shares, actor in [entry for entry in _idle if entry[0] != but]:

@@ -16,9 +16,10 @@ from fedsim.payload import Answer, Arrival, Failure, Job, Metrics, RunIdentity
 from fedsim.results.curves import Curve
 from fedsim.results.record import Record
 from fedsim.server import run as runs
-from fedsim.server.fleet import roll_call
 from fedsim.server.pace import Situation
+from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
+from fedsim.transport.grid import known_replies
 from fedsim.weights import Weights, no_buffers
 
 log = logging.getLogger(__name__)
@@ -128,11 +129,11 @@ class FlowerStrategy(Strategy):
     def _answers(self, replies: Iterable[Message]) -> list[Answer]:
         """Valid answers in client order; a failure is logged and left out, as Flower's own strategies do."""
         jobs = {message.metadata.message_id: job for message, job in self._sent}
-        expects = self.server.expects()
+        check = runs.answer_check(self.server, self.server.fleet)
         found: list[Answer] = []
-        for reply in replies:
-            answer = wire.unpack_answer(reply, jobs[reply.metadata.reply_to_message_id], expects)
-            result = filtered_on_server(self._filters, answer, expects)
+        for reply in known_replies(replies, jobs):
+            answer = wire.unpack_answer(reply, jobs[reply.metadata.reply_to_message_id], check)
+            result = filtered_on_server(self._filters, answer, check.expects)
             if isinstance(result, Failure):
                 about = {"client": result.job.client}
                 log.warning("client %d failed: %s", result.job.client, result.reason, extra=about)

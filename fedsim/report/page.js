@@ -101,8 +101,8 @@ function drawSearches() {
   $("searchespart").hidden = DATA.searches.length === 0;
   $("searches").replaceChildren(...DATA.searches.flatMap((search) => {
     const keys = Object.keys(search.points[0]), score = (v) => (search.metric.endsWith("accuracy") ? percent(v) : String(+v.toPrecision(4)));
-    const rows = search.points.map((point, i) => [String(i), ...keys.map((key) => String(point[key])), search.scores[i] === null ? "failed" : score(search.scores[i]) + (search.scores[i] === search.best ? " ★" : "")]);
-    return [element("h3", {}, search.run), plainTable(["candidate", ...keys, search.metric], rows)];
+    const rows = search.points.map((point, i) => [String(i), ...keys.map((key) => String(point[key])), search.scores[i] === null ? "failed" : score(search.scores[i]) + (i === search.best ? " ★" : ""), (search.states[i] ?? "") + (search.states[i] === "stopped" ? ` in round ${search.rounds[i]}` : "")]);
+    return [element("h3", {}, search.run), plainTable(["candidate", ...keys, search.metric, ""], rows)];
   }));
 }
 

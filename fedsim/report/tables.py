@@ -133,13 +133,14 @@ def search_table(search: SearchResult) -> Table:
     """Every candidate and its score on validation data; the best is bold."""
     metric = Metric(search.metric, search.direction)
     title = f"search for {escape(search.run)}, on validation data"
-    table = _table(title, *search.points[0], f"best mean {metric.name}")
-    best = search.best
+    table = _table(title, *search.points[0], f"best mean {metric.name}", "")
     form = ".3f" if metric.percent else metric.format
     for number, (point, score) in enumerate(zip(search.points, search.scores, strict=True)):
         text = "failed" if score is None else f"{score:{form}}"
-        style = "bold" if score is not None and score == best else None
-        table.add_row(str(number), *(escape(_short(value)) for value in point.values()), text, style=style)
+        stopped = bool(search.states) and search.states[number] == "stopped"
+        note = f"stopped in round {search.rounds[number]}" if stopped else ""
+        style = "bold" if number == search.best else None
+        table.add_row(str(number), *(escape(_short(value)) for value in point.values()), text, note, style=style)
     return table
 
 

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 from zipfile import ZipFile
@@ -44,6 +44,8 @@ class Checkpoint:
     absent_until: dict[int, float]  # clients that dropped out -> when they are back
     pending: list[PendingJob]  # jobs in flight, with their results
     lines: int = 0  # of events.jsonl, which this checkpoint relies on
+    refused: dict[int, int] = field(default_factory=dict)  # client -> how many of its answers were refused in a row
+    benched: list[int] = field(default_factory=list)  # clients that get no more jobs for it
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

@@ -1,13 +1,15 @@
 """A metric of a run's objective: which direction is better, and how its values are compared and printed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim import registry
 from fedsim.errors import ConfigError
+from fedsim.payload import LARGEST_METRIC, TRAINING
 
 Values = NDArray[np.float64]
 
@@ -75,6 +77,18 @@ class Metric:
 
 
 ACCURACY = Metric("accuracy")
+
+
+def possible_values(objective: str, names: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """The least and the greatest value of each of these metrics, which clients measure for this objective."""
+    declared: Mapping[str, tuple[float, float]] = getattr(registry.find("objective", objective), "ranges", {})
+
+    def of(name: str) -> tuple[float, float]:
+        plain = name.removeprefix(TRAINING)
+        low, high = declared.get(plain, (0, 1) if Metric(plain).percent else (-LARGEST_METRIC, LARGEST_METRIC))
+        return max(low, -LARGEST_METRIC), min(high, LARGEST_METRIC)
+
+    return {name: of(name) for name in names}
 
 
 def read_metrics(manifest: Mapping[str, Any]) -> dict[str, Metric]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 STALENESS = (0, 1, 2, 3, 5, 8, 13, 21, 34)
-REFUSED = "refused"  # in the reason of a failure: the client answered, but not with what can be
 
 
 class Exporter(Observer):
@@ -84,7 +83,7 @@ class Exporter(Observer):
 
     def _count_failures(self, failures: Any) -> None:
         self._failures.inc(len(failures))
-        self._refused.inc(sum(REFUSED in failure["reason"] for failure in failures))
+        self._refused.inc(sum(failure.get("refused", False) for failure in failures))
 
     def _show_clients(self) -> None:
         fleet = self._record.fleet

@@ -9,6 +9,7 @@ import json
 import logging
 import platform
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -44,6 +45,8 @@ from fedsim.server.fleet import Client, Fleet
 MAY_CHANGE = (
     "checkpoint-every",
     "timeout",
+    "refusals",
+    "nodes",
     "device",
     "data-root",
     "workers",
@@ -52,6 +55,7 @@ MAY_CHANGE = (
     "metrics",
     "log-format",
 )
+BENCHED = "gets no more jobs"  # begins the reason of a failure: too many answers of the client were refused in a row
 COSTS = ("training", "communication", "aggregation", "evaluation")  # what wall time goes into
 MANIFEST, SUMMARY, MODEL = "manifest.json", "summary.json", "model.npz"
 COPY = f"{checkpoints.FOLDER}/{MANIFEST}"  # of the manifest, for a run whose manifest was damaged
@@ -122,6 +126,13 @@ def check_version(folder: Path, manifest: Mapping[str, Any], any_version: bool) 
         )
 
 
+def metrics_of(config: RunConfig, objective: str) -> Mapping[str, Literal["max", "min"]]:
+    """What the clients of a run measure, and which direction is better."""
+    own = registry.find("objective", objective).metrics
+    training = {TRAINING + metric: way for metric, way in own.items()} if config.eval_training else {}
+    return {**own, **training, **attack_of(config).metrics}
+
+
 class Record:
     """Writes the run folder while the loop runs. Without a folder it only keeps the numbers."""
 
@@ -152,10 +163,7 @@ class Record:
     def _set_objective(self, name: str) -> None:
         """Empty curves for every metric: those of the objective, on tests and if asked on training data, and those of
         the attack. The first metric is the main one."""
-        self.objective = name
-        own = registry.find("objective", name).metrics
-        training = {TRAINING + metric: way for metric, way in own.items()} if self.config.eval_training else {}
-        self.metrics: Mapping[str, Literal["max", "min"]] = {**own, **training, **attack_of(self.config).metrics}
+        self.objective, self.metrics = name, metrics_of(self.config, name)
         self.all_curves = {metric: {k: Curve(way) for k in KINDS} for metric, way in self.metrics.items()}
         self.curves = next(iter(self.all_curves.values()))
 
@@ -343,11 +351,19 @@ class Record:
             "bytes_down": self.bytes_down,
             "weights_sha256": sha256,
             "failures": self.failures,
+            **({"refusals": found} if (found := self._refusals()) else {}),
             **({"target": self._target()} if self.config.target else {}),
             **({"groups": self._groups()} if self.config.attack != "none" else {}),
             **({"unseen": self._of_unseen()} if self.fleet.unseen else {}),
             **({} if self._clusters is None else {"clusters": _counted(self._clusters)}),
         }
+
+    def _refusals(self) -> dict[str, Any]:
+        """How many answers of each client were refused, and who got no more jobs for it; empty if none was."""
+        refused = Counter(row["client"] for row in self.failures if row.get("refused"))
+        benched = [row["client"] for row in self.failures if row["reason"].startswith(BENCHED)]
+        per_client = {str(client): refused[client] for client in sorted(refused)}
+        return {"count": refused.total(), "per_client": per_client, "benched": benched} if refused else {}
 
     def _target(self) -> dict[str, float | str | None]:
         """When the global model reached the run's target; None: it did not."""
@@ -495,7 +511,10 @@ def _counted(clusters: Sequence[int]) -> dict[str, Any]:
 
 
 def _told(number: int, failures: Sequence[Failure]) -> list[dict[str, Any]]:
-    return [{"client": f.job.client, "round": number, "reason": f.reason} for f in failures]
+    return [
+        {"client": f.job.client, "round": number, "reason": f.reason, **({"refused": True} if f.refused else {})}
+        for f in failures
+    ]
 
 
 @cache

@@ -22,7 +22,7 @@ from fedsim.results import progress
 from fedsim.results.folder_lock import locked
 from fedsim.results.observers import observed_by
 from fedsim.results.record import Record, new_folder, old_folder
-from fedsim.server.fleet import check_models
+from fedsim.server.roll_call import check_models
 from fedsim.server_optimizers import server_optimizer_of
 
 app = ServerApp()

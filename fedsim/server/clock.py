@@ -51,7 +51,7 @@ class PendingJob:
         job = replace(self.job, down=Downlink())
         if isinstance(self.result, Answer):
             return replace(self, job=job, result=Answer(job, self.result.uplink, self.result.report))
-        return replace(self, job=job, result=Failure(job, self.result.reason))
+        return replace(self, job=job, result=Failure(job, self.result.reason, refused=self.result.refused))
 
 
 class Clock(ABC):

@@ -1,27 +1,17 @@
-"""The clients of a run. The roll call finds out which node is which client, their data, and the initial model."""
+"""The clients of a run, what they said of themselves in the roll call, and who of them is idle, busy, absent or benched."""
 
-import logging
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import inf
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedsim import registry
-from fedsim.config import RunConfig
-from fedsim.errors import ConfigError, FedsimError
+from fedsim.errors import ConfigError
 from fedsim.layout import Layout
-from fedsim.transport import wire
-from fedsim.transport.grid import exchange
-from fedsim.weights import Weights, no_buffers
+from fedsim.weights import Weights
 
-log = logging.getLogger(__name__)
 DRAW = "model:"  # begins the name of a further draw of the initial model, as a network
 
 
@@ -41,6 +31,7 @@ class Client:
     public: str = ""  # a fingerprint of its public data
     classes: int = 0  # known without the counts; 0: as many as `labels` has
     statistics: Mapping[str, NDArray[Any]] = field(default_factory=dict, compare=False)  # see `Algorithm.statistics`
+    name: str = ""  # that the key of its node is registered under; empty: the node has none
 
     def differs(self, other: "Client") -> str:
         """In words, what `other` has instead of this client's data and model; empty if they are the same."""
@@ -50,6 +41,8 @@ class Client:
             return f"labels {other.labels} instead of {self.labels}"
         if other.model != self.model:
             return f"model {other.model} instead of {self.model}"
+        if (other.shape, other.classes) != (self.shape, self.classes):
+            return f"samples of shape {other.shape} and {other.classes} classes, not {self.shape} and {self.classes}"
         return "" if other.public == self.public else "other public samples"
 
 
@@ -69,6 +62,8 @@ class Fleet:
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # by name of the model
     draws: Sequence[Weights] = ()  # further draws of the initial model, if the algorithm asks for them
     unseen: Sequence[Client] = ()  # clients that never train; they are no part of `clients`
+    refused: dict[int, int] = field(default_factory=dict)  # client -> how many of its answers were refused in a row
+    benched: set[int] = field(default_factory=set)  # clients that get no more jobs, because too many were
 
     def __post_init__(self) -> None:
         self._by_id = {c.id: c for c in self.everyone}
@@ -129,108 +124,23 @@ class Fleet:
 
     def idle(self, now: float = 0.0) -> list[int]:
         """Clients that can get a job now."""
-        return [c.id for c in self.clients if c.id not in self.busy and self.absent_until.get(c.id, now) <= now]
+        away = self.absent_until
+        return [
+            c.id
+            for c in self.clients
+            if c.id not in self.busy and away.get(c.id, now) <= now and c.id not in self.benched
+        ]
+
+    def note_refusal(self, client: int, limit: int) -> bool:
+        """Counts a refused answer; returns whether the client is benched now, after `limit` of them in a row (0: never)."""
+        self.refused[client] = self.refused.get(client, 0) + 1
+        if self.refused[client] != limit:
+            return False
+        self.benched.add(client)
+        return True
 
     def next_return(self, now: float) -> float | None:
         """When the next absent client is back; None if no return is known."""
         if not self.absent_until:  # asked for every result
             return None
         return min((t for t in self.absent_until.values() if now < t < inf), default=None)
-
-
-def roll_call(grid: Grid, config: RunConfig) -> Fleet:
-    """Asks every node which client it is, and one of them for the initial model: the server itself holds no data.
-
-    Raises FedsimError or ConfigError if nodes are missing or their answers do not fit together.
-    """
-    everyone = check_clients(_answers(grid, config.clients, config.timeout), config.clients)
-    clients, unseen = ([c for c in everyone if (c.id in config.unseen) is out] for out in (False, True))
-    classes = max(max(c.classes, len(c.labels)) for c in everyone)
-    algorithm = registry.find("algorithm", config.algorithm)
-    common = algorithm.common
-
-    def ask(client: Client, network: str) -> tuple[Layout, Weights]:
-        query = wire.pack_query(client.node, wire.INITIAL, config.timeout, classes, network)
-        layout, initial, note = wire.unpack_initial(exchange(grid, [query], config.timeout)[client.node])
-        if note:
-            log.info("%s", note)
-        return layout, initial
-
-    owners = {client.model: client for client in reversed(everyone)}  # the first client with each model
-    check_models(config, owners)
-    found = {name: ask(client, "model") for name, client in owners.items()}
-    layouts = {name: layout for name, (layout, _) in found.items()}
-    if common not in (None, "model"):
-        return Fleet(clients, *ask(clients[0], str(common)), layouts=layouts, unseen=unseen)
-    none = Layout(()), Weights(no_buffers())
-    count = algorithm.draws(config.params(config.algorithm))
-    draws = [ask(clients[0], f"{DRAW}{number}")[1] for number in range(1, count)]
-    start = none if len(found) > 1 else found[clients[0].model]
-    return Fleet(clients, *start, layouts=layouts, draws=draws, unseen=unseen)
-
-
-def check_models(config: RunConfig, models: Collection[str]) -> None:
-    """Raises ConfigError if clients have these models and the algorithm needs one model for all of them."""
-    if len(models) > 1 and registry.find("algorithm", config.algorithm).common == "model":
-        known = [name for name in registry.names("algorithm") if registry.find("algorithm", name).common != "model"]
-        raise ConfigError(
-            f"the clients have the models {', '.join(sorted(models))}, but {config.algorithm} exchanges weights, which "
-            f"needs one model for all. Algorithms for different models: {', '.join(known)}"
-        )
-
-
-def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
-    """The clients of a roll call in order of their ids; raises FedsimError or ConfigError if they cannot form a run."""
-    clients = sorted(found, key=lambda c: c.id)
-    ids = [c.id for c in clients]
-    if beyond := [i for i in ids if not 0 <= i < expected]:
-        raise ConfigError(f"a node says it is client {beyond[-1]}, but clients={expected} allows 0 to {expected - 1}")
-    if twice := [i for i, j in pairwise(ids) if i == j]:
-        raise ConfigError(f"client id {twice[0]} is claimed by two nodes: give every node its own partition-id")
-    if missing := sorted(set(range(expected)) - set(ids)):
-        raise FedsimError(f"clients={expected}, but no node answered for client {', '.join(map(str, missing))}")
-    if empty := [c.id for c in clients if c.train == 0]:
-        raise ConfigError(f"client {empty[0]} has no training samples: use fewer clients or another partition")
-    if other := [c for c in clients if c.objective != clients[0].objective]:
-        told = " but ".join(f"client {c.id} has data for {c.objective}" for c in (clients[0], other[0]))
-        raise ConfigError(f"{told}: one run needs one objective")
-    if other := [c for c in clients if c.public != clients[0].public]:
-        raise ConfigError(f"client {other[0].id} has other public samples than client {clients[0].id}")
-    if other := [c for c in clients if c.shape != clients[0].shape]:
-        told = " but ".join(f"client {c.id} has samples of shape {c.shape}" for c in (clients[0], other[0]))
-        raise ConfigError(f"{told}: one model needs one shape")
-    return clients
-
-
-def client_of(node: int, reply: Message) -> Client:
-    """The client that a node's answer to the roll call describes."""
-    said, statistics = wire.unpack_presence(reply)
-    sizes, labels, shape = (said["train"], said["test"]), tuple(said["labels"]), tuple(said["shape"])
-    rest = {name: said[name] for name in ("lasting", "objective", "model", "public", "classes")}
-    return Client(said["client"], node, *sizes, labels, shape, statistics=statistics, **rest)
-
-
-def _answers(grid: Grid, expected: int, timeout: float) -> list[Client]:
-    """The client of every node. A node that just died still seems to be connected: without its answer the nodes are
-    listed again."""
-    found: dict[int, Client] = {}
-    while silent := set(nodes := _await_nodes(grid, expected, timeout)) - set(found):
-        queries = [wire.pack_query(node, wire.ROLL_CALL, timeout) for node in sorted(silent)]
-        replies = exchange(grid, queries, timeout, all_must_answer=False)
-        found |= {node: client_of(node, reply) for node, reply in replies.items()}
-        if len(replies) == len(queries):
-            break
-    return [client for node, client in found.items() if node in nodes]
-
-
-def _await_nodes(grid: Grid, expected: int, timeout: float) -> list[int]:
-    """Waits until the expected number of nodes is connected; returns the nodes."""
-    deadline, seen = time.monotonic() + timeout, -1
-    while len(found := list(grid.get_node_ids())) < expected:
-        if time.monotonic() > deadline:
-            raise FedsimError(f"only {len(found)} of {expected} nodes connected within {timeout:.0f} s")
-        if len(found) != seen:
-            log.info("waiting for nodes: %d of %d are connected (clients=%d)", len(found), expected, expected)
-            seen = len(found)
-        time.sleep(0.2)
-    return found

@@ -12,16 +12,18 @@ from typing import Any, Generic, TypeVar
 
 from fedsim.algorithm import ServerStrategy
 from fedsim.attacks import attack_of
+from fedsim.client_table import is_in_file
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
 from fedsim.filters import roles_of
-from fedsim.payload import Arrival, Downlink, Failure, Job, server_made_personal
-from fedsim.results.record import Record
+from fedsim.payload import Arrival, Downlink, Failure, Job, arrays_in, server_made_personal
+from fedsim.results.record import BENCHED, Record
 from fedsim.server.clock import Clock, Event
 from fedsim.server.fleet import Fleet
 from fedsim.server.pace import Lazy, Pace, Situation
 from fedsim.server.stragglers import JobProfile, Stragglers
 from fedsim.transport.liveness import Liveness
+from fedsim.weights import is_finite
 
 S = TypeVar("S")
 log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class Loop(Generic[S]):
             if state is None:
                 raise FedsimError(f"{self.config.algorithm}: update returned None instead of the next state")
             step += 1
+            self._check_state(state, step, arrivals)
             self._failures += self._refusals()
             seconds, clusters = time.perf_counter() - began, self.server.clusters(state)
             measured = self.server.result_metrics(state)
@@ -114,11 +117,24 @@ class Loop(Generic[S]):
                 self._check_failures(step)
                 cohort = 0
             if not buffer and event is not None and isinstance(event.result, Failure):
-                self._check_failures(step, of=len(self.fleet))
+                self._check_failures(step, of=len(self.fleet) - len(self.fleet.benched) or 1)
             self.record.progress(step, len(buffer), len(self.fleet.busy))
         if self._evaluates(step):
             self.record.evaluated(step)
         return buffer
+
+    def _check_state(self, state: S, step: int, arrivals: Sequence[Arrival]) -> None:
+        """Raises FedsimError if an update made the state useless: neither a round nor a checkpoint goes on from it. Tables
+        in files are not read here: they are larger than the memory."""
+        for name, array in arrays_in(state):
+            if not is_in_file(array) and not is_finite(array):
+                ids = ", ".join(str(arrival.client) for arrival in arrivals[:10])
+                more = f" and {len(arrivals) - 10} more" if len(arrivals) > 10 else ""
+                raise FedsimError(
+                    f"round {step}: the update of {self.config.algorithm} made {name or 'its state'} NaN or infinite, from "
+                    f"finite results of the clients {ids}{more}. Lower lr or server-optimizer.lr, or choose an aggregator "
+                    "that ignores outliers. The last checkpoint is from before"
+                )
 
     def _attacked(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """The arrivals as the update receives them: an omniscient attacker replaces those of malicious clients."""
@@ -193,6 +209,7 @@ class Loop(Generic[S]):
         self.record.reported(result)
         if isinstance(result, Failure):
             self._failures.append(result)
+            self._note_refusal(result)
             self.record.wasted(job, event.sent, event.arrived, result.reason)
             if result.absence is not None or result.offline:
                 absence = inf if result.absence is None else result.absence
@@ -200,6 +217,7 @@ class Loop(Generic[S]):
             if result.offline and self.liveness is not None:
                 log.warning("client %d is lost: %s", job.client, result.reason, extra={"client": job.client})
             return None
+        self.fleet.refused.pop(job.client, None)
         if result.uplink is None:
             return None
         age = step - job.step
@@ -208,6 +226,15 @@ class Loop(Generic[S]):
             self.record.wasted(job, event.sent, event.arrived, "late")
             return None
         return arrival
+
+    def _note_refusal(self, failure: Failure) -> None:
+        """Benches a client whose answers are refused again and again."""
+        job, limit = failure.job, self.config.refusals
+        if not (failure.refused and self.fleet.note_refusal(job.client, limit)):
+            return
+        reason = f"{BENCHED}: {limit} of its answers in a row were refused"
+        log.warning("client %d %s", job.client, reason, extra={"client": job.client})
+        self._failures.append(Failure(Job(job.client, job.step, Downlink(), train=False), reason))
 
     def _process_after_end(self, event: Event, step: int) -> None:
         """Records a result after the last update, where that of a training job is wasted."""

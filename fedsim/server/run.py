@@ -15,12 +15,15 @@ from fedsim.filters import check_filters, filters_of, sent_roles
 from fedsim.payload import ClientState
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.checkpoint import Checkpoint
-from fedsim.results.record import Record
+from fedsim.results.metric import possible_values
+from fedsim.results.record import Record, metrics_of
 from fedsim.server.clock import Clock, VirtualClock, WallClock
-from fedsim.server.fleet import roll_call
+from fedsim.server.fleet import Fleet
 from fedsim.server.loop import Loop
 from fedsim.server.pace import Pace, Synchronous
+from fedsim.server.roll_call import roll_call
 from fedsim.server.stragglers import Stragglers
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.direct import DirectMessenger, JobGrid
 from fedsim.transport.liveness import Liveness
 from fedsim.transport.messenger import Messenger
@@ -53,6 +56,13 @@ def _averages_groups(strategy: ServerStrategy[Any, Any], config: RunConfig) -> b
     plain = config.aggregator == "mean" and config.attack == "none" and not config.filter_names
     together = config.clock == "virtual" and config.stragglers == "none" and config.part("pace") is Synchronous
     return strategy.takes_means and plain and together
+
+
+def answer_check(strategy: ServerStrategy[Any, Any], fleet: Fleet) -> AnswerCheck:
+    """What the clients of a run can answer."""
+    objective = fleet.clients[0].objective
+    ranges = possible_values(objective, metrics_of(strategy.config, objective))
+    return AnswerCheck(strategy.expects(), {client.id: client.train for client in fleet.everyone}, ranges)
 
 
 def run(
@@ -90,17 +100,19 @@ def run(
         messenger = DirectMessenger(grid, record.run, fleet.classes, wall, *together)
     else:
         messenger = Messenger(grid, lambda c: fleet[c].node, record.run, fleet.classes, config.timeout, injects=wall)
-    messenger.expects, messenger.filters = strategy.expects(), filters_of(config)
+    messenger.check, messenger.filters = answer_check(strategy, fleet), filters_of(config)
     messenger.roles = sent_roles(config, strategy.expects())
     messenger.on_communication = lambda seconds: record.spent(communication=seconds)
     record.bytes_up, record.bytes_down = here.bytes_up, here.bytes_down
     clock: Clock = WallClock(messenger, here.now) if wall else VirtualClock(messenger, here.now, here.pending)
     fleet.busy |= {pending.client: pending.job.step for pending in here.pending}
+    fleet.refused |= here.refused
+    fleet.benched |= set(here.benched)
     liveness = None
     if isinstance(messenger, DirectMessenger):
         fleet.absent_until |= here.absent_until
     else:  # every client has just answered the roll call
-        liveness = Liveness(grid, fleet, messenger, config.timeout)
+        liveness = Liveness(grid, fleet, messenger, config)
         messenger.on_poll = liveness.check
         messenger.repeats = lambda client: fleet[client].lasting
 
@@ -121,6 +133,8 @@ def run(
                 fleet.absent_until,
                 pending,
                 record.events.lines,
+                fleet.refused,
+                sorted(fleet.benched),
             )
             checkpoints.save(record.folder, point)
             messenger.run = replace(messenger.run, saved=tuple(checkpoints.saved_steps(record.folder)))

@@ -28,19 +28,24 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A hyper-parameter search: the run it was made for, the candidates, and their scores on validation data (None: the
-    candidate failed)."""
+    """A hyper-parameter search: the run it was made for, the candidates, their scores on validation data (None: the
+    candidate failed), what became of them, and the last round that each was evaluated in."""
 
     run: str
     points: list[dict[str, Any]]
     scores: list[float | None]
     metric: str = "accuracy"
     direction: Literal["max", "min"] = "max"
+    states: list[Literal["finished", "stopped", "failed"]] = field(default_factory=list)  # empty: until 0.1
+    rounds: list[int] = field(default_factory=list)
 
     @property
-    def best(self) -> float | None:
-        """The best score; None if every candidate failed."""
-        return (max if self.direction == "max" else min)((s for s in self.scores if s is not None), default=None)
+    def best(self) -> int | None:
+        """The place of the best candidate that was not stopped early, the first of equal ones; None if there is none."""
+        states = self.states or ["finished"] * len(self.scores)
+        found = [(score, i) for i, score in enumerate(self.scores) if score is not None and states[i] == "finished"]
+        sign = -1 if self.direction == "max" else 1
+        return min(found, key=lambda each: (sign * each[0], each[1]))[1] if found else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedsim import config as configs
 from fedsim import registry
@@ -20,10 +20,8 @@ from fedsim.files import write_text
 from fedsim.results.events import EVENTS, parsed
 from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
+from fedsim.results.observers import Observer, observed_by
 from fedsim.results.record import asked, holds_run, read_manifest
-
-if TYPE_CHECKING:
-    from fedsim.engine.ray_workers import Surroundings
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -33,12 +31,14 @@ TAIL = 200_000  # bytes at the end of events.jsonl that are read for the progres
 
 @dataclass
 class Cell:
-    """One run of a sweep and its status. Raises ConfigError if its folder holds a run of another configuration."""
+    """One run of a sweep and its status; `observer` follows it where it runs. Raises ConfigError if its folder holds a
+    run of another configuration."""
 
     name: str
     config: RunConfig
     status: Literal["waiting", "running", "finished", "failed"] = "waiting"
     was_done: bool = False  # it had finished or failed before this sweep started
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         if holds_run(self.folder):
@@ -104,12 +104,9 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
         return on_progress()
     import ray
 
-    from fedsim.engine.ray_session import check_gpus, join, started_here
-    from fedsim.engine.ray_workers import Surroundings, end_idle
+    from fedsim.engine.ray_session import check_gpus, join
 
     join(jobs, ray_address)
-    end_idle()
-    surroundings = Surroundings() if started_here() else None
     running: dict[Any, Cell] = {}
     try:
         for cell in queue:
@@ -118,7 +115,7 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
                 task = ray.remote(run_cell).options(num_cpus=1, num_gpus=cell.config.worker_gpus, max_retries=0)
-                running[task.remote(cell.config.flat(), registry.added(), surroundings)] = cell
+                running[task.remote(cell.config.flat(), registry.added(), cell.observer)] = cell
                 cell.status = "running"
             ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
             for reference in ready:
@@ -131,7 +128,13 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
 
 @contextmanager
 def ray_session() -> Iterator[None]:
-    """Stops Ray at the end, if `run_cells` started it inside."""
+    """Stops Ray at the end, if `run_cells` started it inside, and at the beginning if an earlier run of this process left
+    it: its workers hold all cores."""
+    if "ray" in sys.modules:
+        from fedsim.engine.ray_session import started_here
+
+        if started_here():
+            sys.modules["ray"].shutdown()
     try:
         yield
     finally:
@@ -150,16 +153,14 @@ def _failure(reference: Any) -> str:
 
 
 def run_cell(
-    values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any], surroundings: "Surroundings | None"
+    values: dict[str, configs.Scalar], objects: Mapping[tuple[str, str], Any], observer: Observer | None = None
 ) -> str:
     """Runs one cell in this process, with the inline engine; called in a Ray worker. Output and log records go to
     log.txt in the folder of the cell. Returns the reason of a failure, or an empty text. `objects`: see
-    `registry.added`; `surroundings`: of the sweep's process, if it is on the same machine."""
+    `registry.added`."""
     from fedsim.client.jobs import forget
     from fedsim.engine.launch import launch
 
-    if surroundings is not None:
-        surroundings.adopt()
     for (kind, name), thing in objects.items():
         registry.add(kind, name, thing)
     config = configs.parse(values)
@@ -169,7 +170,8 @@ def run_cell(
         if started and read_manifest(folder)["status"] == "finished":
             return ""
         try:
-            launch(config.replace(resume=started), "inline")
+            with observed_by([observer] if observer else []):
+                launch(config.replace(resume=started), "inline")
         except FedsimError as error:
             return str(error)
         except Exception as error:

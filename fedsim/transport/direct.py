@@ -10,8 +10,9 @@ from typing import Protocol, runtime_checkable
 from fedsim.client.groups import AVERAGED_FROM, JobGroup, RunningMean, groups_of
 from fedsim.errors import WireError
 from fedsim.filters import Filter, filtered_on_server
-from fedsim.payload import Answer, Failure, Job, Role, RunIdentity, Spec
+from fedsim.payload import Answer, Failure, Job, Role, RunIdentity
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 
 
 @runtime_checkable
@@ -42,7 +43,7 @@ class DirectMessenger:
         self._grid, self.run, self._classes, self._sleeps = grid, run, classes, sleeps
         self._at_once, self._averages = 1 if sleeps else at_once, averages
         self._cohort: CohortMean | None = None  # of the jobs sent last, if their updates are averaged
-        self.expects: Mapping[str, Spec] = {}
+        self.check = AnswerCheck()
         self.filters: Sequence[Filter] = ()
         self.roles: Mapping[str, Role] = {}  # that clients are told, see `filters.sent_roles`
         self.on_poll: Callable[[], bool] = lambda: False  # as of `Messenger`; never called: these grids can wait
@@ -64,16 +65,16 @@ class DirectMessenger:
     def receive(self, timeout: float | None = None) -> list[Answer | Failure]:
         """Waits for at least one result, at most `timeout` seconds; a result that does not fit is a failure."""
         found = self._grid.receive_results(inf if timeout is None else timeout)
-        results = [filtered_on_server(self.filters, self._checked(result), self.expects) for result in found]
+        results = [filtered_on_server(self.filters, self._checked(result), self.check.expects) for result in found]
         return results if self._cohort is None else self._cohort.without_updates(results)
 
     def _checked(self, result: Answer | Failure) -> Answer | Failure:
-        if isinstance(result, Failure) or result.uplink is None or result.uplink.averaged == 0:
+        if isinstance(result, Failure):
             return result
         try:
-            wire.check_uplink(result.uplink, self.expects)
+            self.check.check(result)
         except WireError as problem:
-            return Failure(result.job, f"its result was refused: {problem}")
+            return wire.refusal(result.job, problem)
         return result
 
 

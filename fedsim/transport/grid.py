@@ -5,7 +5,7 @@ Flower's calls to a SuperLink that is unreachable try again for ever and in sile
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from concurrent.futures import Future
 from math import inf
 from threading import Thread
@@ -52,7 +52,20 @@ def push(grid: Grid, messages: Sequence[Message], timeout: float) -> list[str]:
 
 def pull(grid: Grid, ids: Collection[str], timeout: float) -> list[Message]:
     """The replies to these messages that have arrived; `timeout` limits the call itself."""
-    return _call(grid, lambda: list(grid.pull_messages(list(ids))), timeout)
+    return known_replies(_call(grid, lambda: list(grid.pull_messages(list(ids))), timeout), ids)
+
+
+def known_replies(replies: Iterable[Message], ids: Container[str]) -> list[Message]:
+    """The first reply to each of these messages. Others are left out and named: nobody asked for them."""
+    found = dict[str, Message]()
+    for reply in replies:
+        key = reply.metadata.reply_to_message_id
+        if key in ids and key not in found:
+            found[key] = reply
+        else:
+            what = "a second reply" if key in found else "a reply to a message that was not sent, or not by this run,"
+            log.warning("%s from node %d is left out", what, reply.metadata.src_node_id)
+    return list(found.values())
 
 
 def await_replies(
@@ -63,7 +76,7 @@ def await_replies(
     Returns the replies and the seconds it took to fetch them (0 where fetching cannot be told from waiting).
     """
     if isinstance(grid, AwaitingGrid):
-        return list(grid.await_messages(ids, wait)), 0.0
+        return known_replies(grid.await_messages(ids, wait), ids), 0.0
     deadline, polling = time.monotonic() + wait, Polling(FIRST_POLL, LAST_POLL)
     while True:
         began = time.monotonic()

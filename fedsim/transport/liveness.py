@@ -6,15 +6,18 @@ over a restart; a node without one is a new node, which must be asked which clie
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from math import inf
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedsim.config import RunConfig
+from fedsim.errors import WireError
 from fedsim.payload import Downlink, Failure, Job
-from fedsim.server.fleet import Client, Fleet, client_of
+from fedsim.server.fleet import Client, Fleet
+from fedsim.server.roll_call import client_of
 from fedsim.transport import wire
 from fedsim.transport.grid import call_superlink, pull, push
 from fedsim.transport.messenger import Messenger
@@ -27,13 +30,16 @@ PATIENCE = 10.0  # seconds; a node is asked about a job that takes longer than t
 class Liveness:
     """Checks the nodes from time to time without waiting, and updates the fleet and the messenger."""
 
-    def __init__(self, grid: Grid, fleet: Fleet, messenger: Messenger, timeout: float) -> None:
-        self._grid, self._fleet, self._messenger, self._timeout = grid, fleet, messenger, timeout
+    def __init__(self, grid: Grid, fleet: Fleet, messenger: Messenger, config: RunConfig) -> None:
+        self._grid, self._fleet, self._messenger, self._timeout = grid, fleet, messenger, config.timeout
+        self._config, timeout = config, config.timeout
+        self._names: Mapping[int, str] = {}  # that the keys of connected nodes are registered under
         self._queries: dict[str, int] = {}  # roll calls in flight: message id -> node
         self._present: dict[int, Client] = {}  # nodes that answered for a client that was not lost
         self._refused: set[int] = set()  # nodes that may not take part as long as they stay connected
         self._lost_jobs = LostJobs(grid, messenger, timeout)
-        self._last_check = 0.0
+        self._last_check = -inf
+        self._activated: dict[int, float] = {}  # node -> when it started, as the last check saw it
         self.refusals: list[Failure] = []  # clients that returned and may not take part; the loop empties it
 
     @property
@@ -48,7 +54,10 @@ class Liveness:
             return False
         nodes = call_superlink(self._grid.get_nodes, self._timeout)
         online = {node.node_id: _seconds(node.last_activated_at) for node in nodes}
-        restarted = self._messenger.fail_restarted(online)
+        self._names = {node.node_id: node.name for node in nodes}
+        again = {node: at for node, at in online.items() if self._activated.get(node, at) != at}
+        restarted = self._messenger.fail_restarted(again, self._last_check)
+        self._activated |= online
         if self.lost:
             self._receive_answers()
             self._query_unknown_nodes(online)
@@ -90,13 +99,21 @@ class Liveness:
                 self._identify(node, reply)
 
     def _identify(self, node: int, reply: Message) -> None:
-        """Readmits the client that a node says it is, if it is lost and holds the same data as before."""
-        found = client_of(node, reply)
-        if found.id not in self._fleet:
-            self._refuse(node, f"node {node} says it is client {found.id}, which this run does not have")
-        elif found.id not in self.lost:
+        """Readmits the client that a node says it is, if it is lost, and the node has the same name and data as before."""
+        try:
+            found = client_of(node, reply, self._config, self._names.get(node, ""))
+        except WireError as problem:
+            self._refuse(node, str(problem))
+            return
+        before = self._fleet[found.id]
+        if found.id not in self.lost:
             self._present[node] = found
-        elif other := self._fleet[found.id].differs(found):
+        elif before.name != found.name:
+            who, owner = (client.name or "without a registered key" for client in (found, before))
+            self._refuse(
+                node, f"node {node} ({who}) says it is client {found.id}, which is node {before.node} ({owner})"
+            )
+        elif other := before.differs(found):
             self._refuse(node, f"client {found.id} came back with other data and stays out: {other}", found.id)
         else:
             self._fleet.rejoin(found)
@@ -143,7 +160,7 @@ class LostJobs:
         return refused
 
     def _query_slow_nodes(self) -> None:
-        now, patience = time.time(), max(PATIENCE, 2 * self._messenger.slowest)
+        now, patience = time.monotonic(), max(PATIENCE, 2 * self._messenger.slowest)
         jobs = self._messenger.in_flight
         late = [
             key

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from flwr.serverapp import Grid
 
 from fedsim.filters import Filter, filtered_on_server
-from fedsim.payload import Answer, Failure, Job, Role, RunIdentity, Spec
+from fedsim.payload import Answer, Failure, Job, Role, RunIdentity
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.grid import await_replies, push, time_limit
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,8 @@ class SentJob:
 
     job: Job
     node: int
-    sent: float  # seconds since 1970
+    sent: float  # on the monotonic clock
+    created: float  # seconds since 1970, by this machine's clock
     deadline: float  # on the monotonic clock; infinity where the grid keeps the time limit itself
 
 
@@ -42,7 +44,7 @@ class Messenger:
         self.in_flight: dict[str, SentJob] = {}  # by message id
         self.slowest = 0.0  # the most seconds that an answer took so far
         self._failures: list[Failure] = []  # to be returned by the next `receive`
-        self.expects: Mapping[str, Spec] = {}
+        self.check = AnswerCheck()
         self.filters: Sequence[Filter] = ()
         self.roles: Mapping[str, Role] = {}  # that clients are told, see `filters.sent_roles`
         # Whether a client can repeat a job exactly, because it keeps the state that it had before.
@@ -74,7 +76,9 @@ class Messenger:
         for job, message, key in zip(jobs, messages, ids, strict=True):
             if key:
                 metadata = message.metadata
-                self.in_flight[key] = SentJob(job, metadata.dst_node_id, metadata.created_at, deadline)
+                self.in_flight[key] = SentJob(
+                    job, metadata.dst_node_id, time.monotonic(), metadata.created_at, deadline
+                )
             else:
                 refused.append(Failure(job, "the grid refused its message", offline=True))
         self.on_communication(time.perf_counter() - began)
@@ -95,9 +99,9 @@ class Messenger:
             self.resend(sorted(again))
             for reply in (r for r in replies if r.metadata.reply_to_message_id not in again):
                 sent = self.in_flight.pop(reply.metadata.reply_to_message_id)
-                self.slowest = max(self.slowest, time.time() - sent.sent)
-                answer = wire.unpack_answer(reply, sent.job, self.expects)
-                found.append(filtered_on_server(self.filters, answer, self.expects))
+                self.slowest = max(self.slowest, time.monotonic() - sent.sent)
+                answer = wire.unpack_answer(reply, sent.job, self.check)
+                found.append(filtered_on_server(self.filters, answer, self.check.expects))
             self.on_communication(fetching + time.perf_counter() - began)
         now, late = time.monotonic(), f"no answer within {self._timeout:.0f} s of sending"
         self._fail([key for key, sent in self.in_flight.items() if sent.deadline <= now], late)
@@ -105,12 +109,14 @@ class Messenger:
         self._failures = []
         return found
 
-    def fail_restarted(self, activated: Mapping[int, float]) -> bool:
-        """Fails jobs that were sent before their nodes started (node -> time): Flower delivers a message only once.
+    def fail_restarted(self, restarted: Mapping[int, float], since: float) -> bool:
+        """Fails jobs that were sent to these nodes before they started again: Flower delivers a message only once.
 
-        Returns whether there was one.
+        `restarted`: node -> when (seconds since 1970), which was after `since` (monotonic clock). So clocks are compared for
+        jobs only that were sent after that. Returns whether there was a job.
         """
-        gone = [key for key, sent in self.in_flight.items() if activated.get(sent.node, 0.0) > sent.sent]
+        there = [(key, sent) for key, sent in self.in_flight.items() if sent.node in restarted]
+        gone = [key for key, sent in there if sent.sent < since or sent.created < restarted[sent.node]]
         self._fail(gone, "its node was restarted")
         return bool(gone)
 

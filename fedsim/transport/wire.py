@@ -6,9 +6,9 @@ record, their buffers, if there are any, under the same name in another.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from io import BytesIO
-from math import isfinite, prod
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -28,9 +28,9 @@ from fedsim.payload import (
     Report,
     Role,
     RunIdentity,
-    Spec,
     Uplink,
 )
+from fedsim.transport.answer_check import LETTERS, AnswerCheck, check_names
 from fedsim.weights import Weights, no_buffers
 
 TRAIN, EVALUATE = "train", "evaluate"
@@ -47,6 +47,7 @@ WEIGHTS, BUFFERS, ARRAYS, NUMBERS, METRICS, JOB, ROLES = (
 STATE = "client-state"  # the prefix of the records of a client's state
 NPY = "numpy.ndarray"  # Flower's name of the .npy encoding
 HEXADECIMAL = re.compile("[0-9a-f]+")
+MALFORMED = (WireError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError)  # raised by nonsense
 UNAVAILABLE, NODE_OFFLINE = 3, 5  # Flower error codes: message or reply expired or incomplete; node offline
 
 
@@ -203,14 +204,22 @@ def is_unavailable(message: Message) -> bool:
     return message.has_error() and message.error.code == UNAVAILABLE
 
 
-def unpack_answer(message: Message, job: Job, expects: Mapping[str, Spec]) -> Answer | Failure:
-    """The reply to `job`; an error, or an entry that is missing, misshapen, unexpected or not finite, is a failure."""
+def unpack_answer(message: Message, job: Job, check: AnswerCheck) -> Answer | Failure:
+    """The reply to `job`; an error, and anything that cannot be, is a failure."""
     if message.has_error():
         return Failure(job, reason_of(message), offline=is_offline(message))
     try:
-        return _checked_answer(message.content, job, expects)
-    except (WireError, KeyError, ValueError, TypeError) as problem:
-        return Failure(job, f"its reply was refused: {problem}")
+        answer = _answer(message.content, job)
+        check.check(answer)
+    except MALFORMED as problem:
+        return refusal(job, problem)
+    return answer
+
+
+def refusal(job: Job, problem: Exception) -> Failure:
+    """The failure of a client whose answer cannot be."""
+    missing = f"{problem} is missing" if isinstance(problem, KeyError) else str(problem)
+    return Failure(job, f"its reply was refused: {missing}", refused=True)
 
 
 def reason_of(message: Message) -> str:
@@ -221,57 +230,24 @@ def reason_of(message: Message) -> str:
     return f"{last} (Flower error {message.error.code})"
 
 
-def _checked_answer(content: RecordDict, job: Job, expects: Mapping[str, Spec]) -> Answer:
+def _answer(content: RecordDict, job: Job) -> Answer:
+    _check_records(content, (METRICS, *((WEIGHTS, BUFFERS, ARRAYS, NUMBERS) if job.train else ())))
     metrics = {k: float(cast(float, v)) for k, v in content.metric_records[METRICS].items()}
+    check_names(metrics)
     measured = {kind: _under(f"{kind}.", metrics) or None for kind in ("received", "personal", "local")}
     report, cost = Report(**cast(dict[str, Metrics | None], measured)), _under("cost.", metrics)
     if not job.train:
         return Answer(job, None, report, cost)
-    weights, arrays = _payload(content)
     numbers = _numbers(content, NUMBERS)
-    uplink = Uplink(int(numbers.pop("examples")), weights, arrays, numbers, _under("train.", metrics))
-    check_uplink(uplink, expects)
-    return Answer(job, uplink, report, cost)
+    check_names(numbers)
+    examples = numbers.pop("examples")
+    return Answer(job, Uplink(examples, *_payload(content), numbers, _under("train.", metrics)), report, cost)
 
 
-def check_uplink(uplink: Uplink, expects: Mapping[str, Spec]) -> None:
-    """Raises WireError if an uplink is not what the strategy expects."""
-    _check_payload(uplink.weights, uplink.arrays, expects)
-    if uplink.examples < 1:
-        raise WireError(f"it claims {uplink.examples} examples")
-    if wrong := [name for name, value in uplink.numbers.items() if isinstance(value, float) and not isfinite(value)]:
-        raise WireError(f"{wrong[0]!r} is {uplink.numbers[wrong[0]]}")
-
-
-def _check_payload(
-    weights: Mapping[str, Weights], arrays: Mapping[str, NDArray[Any]], expects: Mapping[str, Spec]
-) -> None:
-    """Raises WireError for the first entry that differs from what is expected."""
-    found: dict[str, Weights | NDArray[Any]] = {**weights, **arrays}
-    if unexpected := sorted(set(found) - set(expects)):
-        raise WireError(f"{unexpected[0]!r} was not expected (expected: {', '.join(expects) or 'nothing'})")
-    for name, spec in expects.items():
-        if name not in found:
-            if spec.optional:
-                continue
-            raise WireError(f"{name!r} is missing (it holds: {', '.join(found) or 'nothing'})")
-        value = found[name]
-        if isinstance(value, Weights) != (spec.buffers is not None):
-            raise WireError(f"{name!r} must be {'weights' if spec.buffers is not None else 'a plain array'}")
-        if isinstance(value, Weights):
-            _check_array(name, value.parameters, spec)
-            _check_array(f"{name} buffers", value.buffers, Spec((spec.buffers or 0,)))
-        else:
-            _check_array(name, value, spec)
-
-
-def _check_array(name: str, array: NDArray[Any], spec: Spec) -> None:
-    if not spec.fits(array.shape):
-        raise WireError(f"{name!r} has shape {array.shape} where {spec.shape} was expected")
-    if array.dtype != np.dtype(spec.dtype):
-        raise WireError(f"{name!r} is {array.dtype} where {spec.dtype} was expected")
-    if array.dtype.kind in "fc" and not np.isfinite(array).all():
-        raise WireError(f"{name!r} holds NaN or infinite values")
+def _check_records(content: RecordDict, known: Collection[str]) -> None:
+    """Raises WireError for a record that nobody asked for, before it is decoded."""
+    if unknown := next((name for name in content if name not in known), None):
+        raise WireError(f"record {unknown[:LETTERS]!r} was not expected (expected: {', '.join(known)})")
 
 
 def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -305,6 +281,7 @@ def pack_presence(about: Mapping[str, Any], statistics: Mapping[str, NDArray[Any
 
 
 def unpack_presence(message: Message) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    _check_records(message.content, (NUMBERS, ARRAYS))
     return _numbers(message.content, NUMBERS), _payload(message.content)[1]
 
 
@@ -315,9 +292,16 @@ def pack_initial(layout: Layout, initial: Weights, order: Message, note: str = "
     return Message(content, reply_to=order)
 
 
-def unpack_initial(message: Message) -> tuple[Layout, Weights, str]:
+def unpack_initial(message: Message, longest: int) -> tuple[Layout, Weights, str]:
+    """`longest`: letters of a layout."""
+    _check_records(message.content, (NUMBERS, WEIGHTS, BUFFERS))
     (weights, _), about = _payload(message.content), _numbers(message.content, NUMBERS)
-    return Layout.from_json(str(about["layout"])), weights["model"], str(about.get("note", ""))
+    layout = str(about["layout"])
+    if len(layout) > longest or list(weights) != ["model"]:
+        raise WireError(
+            f"a layout of {len(layout)} letters, and weights of {', '.join(weights)[:LETTERS] or 'nothing'}"
+        )
+    return Layout.from_json(layout), weights["model"], str(about.get("note", ""))[: 10 * LETTERS]
 
 
 # A client's state, kept in Flower's per-node state
@@ -344,6 +328,8 @@ def _payload(content: RecordDict, prefix: str = "") -> tuple[dict[str, Weights],
     for name, vector in (*parameters.items(), *buffers.items()):
         if vector.dtype != np.float32 or vector.ndim != 1:
             raise WireError(f"weights {name!r} are {vector.dtype} of shape {vector.shape}; flat float32 is expected")
+    if alone := next((name for name in buffers if name not in parameters), None):
+        raise WireError(f"buffers {alone!r} came without parameters")
     return {n: Weights(v, buffers.get(n, no_buffers())) for n, v in parameters.items()}, arrays
 
 

@@ -15,7 +15,7 @@ from fedsim.errors import ConfigError, FedsimError
 from fedsim.partitions.export import export
 from fedsim.results.record import read_summary
 from fedsim.server.app import app as server_app
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from tests.nodes import Nodes
 
 Small = Callable[..., RunConfig]

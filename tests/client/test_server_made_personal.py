@@ -12,8 +12,9 @@ from fedsim.config import RunConfig
 from fedsim.engine.base import context_of
 from fedsim.engine.inline import InlineGrid
 from fedsim.payload import ClientState, Downlink, Job, RunIdentity
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.weights import Weights
 
 
@@ -39,6 +40,6 @@ def test_which_personal_model_may_depend_on_the_state(
     state = RecordDict()
     wire.write_state(state, ClientState({"secret": fleet.initial}))
     reply = client_app.app(message, context_of(config, 2, state))
-    answer = wire.unpack_answer(reply, job, {})
+    answer = wire.unpack_answer(reply, job, AnswerCheck())
     assert answer.report.personal is not None
     assert [list(state.weights) for state in given] == [seen]

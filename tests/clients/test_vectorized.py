@@ -13,7 +13,7 @@ from fedsim.clients.models import FlatSequential, HeadOnBase
 from fedsim.clients.scaffold import ScaffoldClient
 from fedsim.clients.task import TorchTask
 from fedsim.clients.training import GradientHook
-from fedsim.clients.vectorized import Member, can_vectorize, fit_group
+from fedsim.clients.vectorized import Member, can_vectorize, dense_layers, fit_group, pays_to_keep
 from fedsim.config import RunConfig
 from fedsim.partitions.client_data import ClientData
 from fedsim.payload import ClientState, Downlink
@@ -61,7 +61,7 @@ def assert_same(got: Sequence[Fit], wanted: Sequence[Fit]) -> None:
 
 
 @pytest.mark.parametrize("model", ["mlr", "mlp"])
-@pytest.mark.parametrize("length", ["local-epochs=2", "local-steps=7"])
+@pytest.mark.parametrize("length", ["local-epochs=1", "local-epochs=2", "local-steps=7"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_a_group_trains_like_its_members(model: str, length: str, momentum: float, decay: float, small: Small) -> None:
@@ -112,9 +112,10 @@ def test_members_may_start_from_models_of_their_own_at_another_learning_rate(sma
     assert_same(at_once(members()), one_by_one(members()))
 
 
-def test_the_mean_of_a_group_is_that_of_its_members(small: Small) -> None:
-    """By samples; the last member holds it. One start for all, and one for each."""
-    config = small("model=mlp", "batch-size=8", "local-epochs=2")
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_mean_of_a_group_is_that_of_its_members(epochs: int, small: Small) -> None:
+    """By samples; the last member holds it. One start for all, and one for each; few steps and many."""
+    config = small("model=mlp", "batch-size=8", f"local-epochs={epochs}")
     for spread in (0.0, 0.1):
         members = group(config)
         for number, member in enumerate(members):
@@ -131,6 +132,13 @@ def test_the_mean_of_a_group_is_that_of_its_members(small: Small) -> None:
         assert (last.averaged, last.examples) == (sum(COUNTS), COUNTS[-1])
         assert [(u.averaged, u.examples, u.nbytes) for u in others] == [(0, n, last.nbytes) for n in COUNTS[:-1]]
         assert [u.metrics["loss"] for u in (*others, last)] == [fit.loss for fit in fits]
+
+
+def test_weights_stay_as_they_are_during_few_steps_of_wide_layers(small: Small) -> None:
+    """Per sample 16 + 200 + 200 + 200 + 200 + 5 numbers are kept; the layers have 44,200 weights."""
+    layers = dense_layers(task_of(small("model=mlp"), 0, 3).network("model").module)
+    assert layers is not None
+    assert [pays_to_keep(layers, rows) for rows in (24, 26, 27, 48)] == [True, True, False, False]
 
 
 def test_a_group_of_one(small: Small) -> None:

@@ -14,6 +14,9 @@ from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
 from fedsim.partitions.client_data import ClientData
 from fedsim.results.record import read_summary
+from fedsim.sweeps.runner import Cell, run_cell
+from fedsim.sweeps.search import Search
+from fedsim.sweeps.study import run_search
 
 
 def save(path: Path, x: Any, y: Any, owner: Any, **further: Any) -> str:
@@ -103,13 +106,18 @@ def test_next_tokens_from_the_command_line(
     assert "have no class labels; use" in capsys.readouterr().err
 
 
-def test_a_search_prefers_small_errors(regression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsim.results.metric import Metric
-    from fedsim.sweeps.search import Search
+def test_a_search_prefers_small_errors(regression: str, tmp_path: Path) -> None:
+    def run(cells: list[Cell]) -> None:
+        for cell in cells:
+            cell.finish(run_cell(cell.config.flat(), {}))
 
-    config = RunConfig(dataset=regression)
-    found = Search(({"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}), 0.2)
-    assert found.best_candidate(config, [3.0, 1.0, None], Metric("mse", "min").higher_is_better).lr == 0.2
+    config = RunConfig(dataset=regression, model="mlr", clients=2, rounds=2)
+    chosen, (found,) = run_search(Search(space=(("lr", (1e-6, 0.01)),)), {"a": config}, tmp_path, run)
+    assert isinstance(found.scores[0], float)
+    assert isinstance(found.scores[1], float)
+    assert (found.metric, found.direction) == ("mse", "min")
+    assert found.scores[1] < found.scores[0]
+    assert chosen["a"].lr == 0.01
 
 
 def data(targets: Any, classes: int, objective: str) -> ClientData:

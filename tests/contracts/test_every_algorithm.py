@@ -18,7 +18,7 @@ from fedsim.flower.strategy import to_record
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.record import read_summary
 from fedsim.server import app as server_app
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.weights import Weights, fingerprint
 from tests.contracts.short import PHASES
 from tests.resuming import check_resuming

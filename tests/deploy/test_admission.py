@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -72,6 +73,21 @@ def test_a_run_is_answered_and_noted(home: Path) -> None:
     assert (roll_call["message"], roll_call["sent"]) == ("query", 0)
     assert (trained["message"], trained["step"]) == ("train", 0)
     assert trained["sent"] > 4 * PARAMETERS
+
+
+def test_a_job_may_take_as_long_as_the_run_and_the_site_allow(home: Path) -> None:
+    seen = list[float]()
+
+    def limited(seconds: float) -> AbstractContextManager[None]:
+        seen.append(seconds)
+        return nullcontext()
+
+    run = config("timeout=90")
+    context = Context(1, 1, {"partition-id": 0}, RecordDict(), {**run_settings(run)})
+    for rule in ("", "max-seconds-per-job = 2.5", "max-seconds-per-job = 600"):
+        (home / policy.FILE).write_text(rule)
+        Admission(home, app_bundle(), limited)(query(), context)
+    assert seen == [90, 2.5, 90]
 
 
 def test_a_job_that_fails_is_noted_with_its_reason(home: Path) -> None:

@@ -19,6 +19,7 @@ from fedsim.results import checkpoint as checkpoints
 from fedsim.strategies import fedasync
 from fedsim.strategies.staleness import discount
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.weights import Weights
 from tests.equations import halves
 from tests.equations.halves import LAYOUT, SMALL, started, vec
@@ -181,7 +182,9 @@ def test_twafl_refuses_a_deep_part_of_another_length() -> None:
 
     def received(**parts: Any) -> Answer | Failure:
         uplink = arrival(0, 0, 0, **parts).uplink
-        return wire.unpack_answer(wire.pack_answer(Answer(job, uplink, Report()), order), job, strategy.expects())
+        return wire.unpack_answer(
+            wire.pack_answer(Answer(job, uplink, Report()), order), job, AnswerCheck(strategy.expects())
+        )
 
     assert isinstance(received(shallow=vec(1, 1)), Answer)
     assert isinstance(received(shallow=vec(1, 1), deep=vec(1)), Answer)

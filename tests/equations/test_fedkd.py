@@ -16,7 +16,7 @@ from fedsim.partitions.client_data import client_data
 from fedsim.payload import ClientState, Downlink, Uplink
 from fedsim.server.fleet import Client, Fleet
 from fedsim.strategies.fedkd import restored
-from fedsim.transport.wire import check_uplink
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.weights import Weights
 from tests.equations.halves import params_of
 
@@ -79,7 +79,7 @@ def test_an_uplink_is_restored_matrix_by_matrix(small: Small) -> None:
     vectors = layout.part("vectors")
     buffers = np.arange(layout.buffer_size, dtype=np.float32)
     uplink = Uplink(4, {"delta": Weights(update, buffers).only(vectors)}, arrays)
-    check_uplink(uplink, server_of(task).expects())
+    AnswerCheck(server_of(task).expects()).check_uplink(uplink)
     found = restored(layout, uplink)
     assert np.array_equal(found.buffers, buffers)
     place = layout.slices[conv.name]
@@ -92,10 +92,10 @@ def test_factors_of_another_shape_are_refused_as_the_clients_failure(small: Smal
     vectors = task.initial().only(task.layout.part("vectors"))
     good = Uplink(4, {"delta": vectors}, {"head.weight factors": np.ones((2, 1 + 10 + 64), np.float32)})
     expects = server_of(task).expects()
-    check_uplink(good, expects)
+    AnswerCheck(expects).check_uplink(good)
     bad = replace(good, arrays={"head.weight factors": np.ones((2, 70), np.float32)})
     with pytest.raises(WireError, match=r"'head.weight factors' has shape \(2, 70\) where \(None, 75\)"):
-        check_uplink(bad, expects)
+        AnswerCheck(expects).check_uplink(bad)
 
 
 def test_the_energy_rises_with_the_rounds_and_is_sent_to_train_alone(small: Small) -> None:

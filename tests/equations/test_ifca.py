@@ -13,7 +13,8 @@ from fedsim.clients.training import Samples
 from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
 from fedsim.payload import Arrival, ClientState, Downlink, Uplink
-from fedsim.server.fleet import Fleet, roll_call
+from fedsim.server.fleet import Fleet
+from fedsim.server.roll_call import roll_call
 from fedsim.weights import Weights
 from tests.equations.halves import SMALL, halves, server, vec
 from tests.quadratics import Federation, sizes

@@ -11,7 +11,8 @@ from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
 from fedsim.errors import FedsimError
 from fedsim.partitions.client_data import ClientData, client_data
-from fedsim.server.fleet import Client, Fleet, roll_call
+from fedsim.server.fleet import Client, Fleet
+from fedsim.server.roll_call import roll_call
 from tests.equations.halves import SMALL, arrival, params_of, server, vec
 
 Small = Callable[..., RunConfig]

@@ -119,6 +119,22 @@ def test_two_clients_by_hand() -> None:
     assert state.models[1] == pytest.approx([1.26894, 1.73106, 1, 1 + 2 * 0.11920, 1 + 2 * 0.88080], abs=1e-5)
 
 
+def test_similarities_by_layer_are_recorded_and_change_nothing() -> None:
+    """Base and head are one matrix each, without the bias of the base: (1, 0) and (1, 1) have the cosine 0.7071."""
+    plain, recording = server("spfl", [10, 10]), server("spfl", [10, 10], record_layers=True)
+    down = [
+        both(0, 10, 0, vec(1, 0, 0, 2, 0), vec(1, 0, 9, 1, 0)),
+        both(1, 10, 0, vec(0, 1, 0, 0, 2), vec(1, 1, 9, -1, 0)),
+    ]
+    states = [s.update(started(s, 1, 1, 1, 1, 1), down) for s in (plain, recording)]
+    assert np.array_equal(states[0].models, states[1].models)
+    found = recording.matrices(states[1])
+    assert set(found) - set(plain.matrices(states[0])) == {"layer-base", "layer-head"}
+    assert found["layer-base"] == pytest.approx(np.array([[1, 0.70711], [0.70711, 1]]), abs=1e-5)
+    assert found["layer-head"].tolist() == [[1, -1], [-1, 1]]
+    assert found["similarity-base"][0, 1] > 0.9  # the bias belongs to the stage
+
+
 @pytest.mark.parametrize(
     ("others", "own", "other"), [(0.3, 0.1828, 0.0908), (0, 0.2320, 0.0853), (0.9, 0.1094, 0.0990)]
 )

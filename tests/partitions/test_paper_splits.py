@@ -43,6 +43,19 @@ def test_spfl_with_few_training_samples_keeps_its_test_data() -> None:
         split("classes", data, 10, size=100)
 
 
+def test_spfl_with_few_test_samples_keeps_its_training_data() -> None:
+    data = labels(6000, 1)
+    few, all_of_it = (split("classes", data, 10, tests=tests) for tests in (60, 0))
+    for own, whole in zip(few, all_of_it, strict=True):
+        assert np.array_equal(own.train, whole.train)
+        assert np.isin(own.test, whole.test).all()
+        assert set(np.bincount(data.train[own.test], minlength=10).tolist()) == {0, 10}
+    with pytest.raises(ConfigError, match=r"partition.tests=726 asks for 121 of each class; there are 120 per client"):
+        split("classes", data, 10, tests=726)
+    with pytest.raises(ConfigError, match=r"partition.tests=50 cannot be divided equally by 6 classes"):
+        split("classes", data, 10, tests=50)
+
+
 def test_spfl_sizes_on_mnist_are_about_2880_and_720() -> None:
     data = Labels(np.repeat(np.arange(10), MNIST_CLASSES), np.arange(10), 10)
     for share in split("classes", data, 10):

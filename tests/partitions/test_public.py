@@ -17,7 +17,8 @@ from fedsim.layout import Layout
 from fedsim.partitions.client_data import ClientDataSource, client_data, load_dataset, shares
 from fedsim.partitions.public import public_data
 from fedsim.server.app import build
-from fedsim.server.fleet import Client, Fleet, check_clients, roll_call
+from fedsim.server.fleet import Client, Fleet
+from fedsim.server.roll_call import check_clients, roll_call
 from fedsim.strategies.fedavg import FedAvg
 from fedsim.weights import Weights
 from tests.nodes import Nodes

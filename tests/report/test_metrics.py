@@ -201,6 +201,8 @@ def test_a_client_without_a_number_is_left_out_and_diverged_runs_can_be_reported
 
 def test_a_search_knows_its_best_score() -> None:
     points = [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]
-    assert SearchResult("a", points, [0.3, None, 0.5]).best == 0.5
-    assert SearchResult("a", points, [0.3, None, 0.5], "mse", "min").best == 0.3
+    assert SearchResult("a", points, [0.3, None, 0.5]).best == 2
+    assert SearchResult("a", points, [0.3, None, 0.5], "mse", "min").best == 0
+    stopped = SearchResult("a", points, [0.5, 0.4, 0.4], states=["stopped", "finished", "finished"])
+    assert stopped.best == 1  # the first of equal ones; what was stopped does not count
     assert SearchResult("a", points, [None] * 3).best is None

@@ -22,7 +22,7 @@ from fedsim.report.runs import RunResult
 from fedsim.results import checkpoint as checkpoints
 from fedsim.results.record import Record, read_manifest, read_summary
 from fedsim.server.app import build
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.strategies.fedavg import FedAvg
 from tests.nodes import Nodes
 

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.algorithm import ServerStrategy
+from fedsim.algorithm import GlobalState, ServerStrategy
 from fedsim.config import NoParams, RunConfig, parse
 from fedsim.errors import FedsimError
 from fedsim.layout import Layout, Tensor
 from fedsim.payload import Answer, Arrival, Downlink, Failure, Job, Report, SimulatedDelay, Spec, Uplink
 from fedsim.results.record import Record
 from fedsim.server.clock import VirtualClock
-from fedsim.server.fleet import Client, Fleet, check_clients
+from fedsim.server.fleet import Client, Fleet
 from fedsim.server.loop import Loop
+from fedsim.server.roll_call import check_clients
 from fedsim.server.run import pace_and_stragglers
 from fedsim.server.stragglers import JobProfile, Stragglers
 from fedsim.weights import Weights
@@ -162,6 +163,51 @@ def test_a_failed_client_is_named_and_the_round_goes_on() -> None:
     ran = run(answer, clients=3, rounds=2)
     assert ran.server.who == [[0, 2], [0, 2]]
     assert ran.record.failures == [{"client": 1, "round": r, "reason": "out of memory"} for r in (1, 2)]
+
+
+def test_a_client_that_is_refused_again_and_again_gets_no_more_jobs() -> None:
+    def answer(job: Job) -> Answer | Failure:
+        lies = job.client == 1 or (job.client == 2 and job.step % 2)
+        return Failure(job, "its reply was refused: a lie", refused=True) if job.train and lies else good(job)
+
+    ran = run(answer, clients=4, rounds=6, refusals=2, eval_every=6)
+    assert ran.server.who == [[0, 2, 3], [0, 3]] + [[0, 2, 3], [0, 3]] * 2
+    assert [job.step for job in ran.messenger.jobs if job.client == 1 and job.train] == [0, 1]
+    (benched,) = [row for row in ran.record.failures if not row.get("refused")]
+    assert (benched["client"], benched["round"]) == (1, 2)
+    assert benched["reason"] == "gets no more jobs: 2 of its answers in a row were refused"
+    assert ran.record.summary()["refusals"] == {"count": 5, "per_client": {"1": 2, "2": 3}, "benched": [1]}
+    kept = run(answer, clients=4, rounds=6, refusals=0)
+    assert kept.record.summary()["refusals"]["benched"] == []
+    assert [job.step for job in kept.messenger.jobs if job.client == 1 and job.train] == list(range(6))
+
+
+def test_when_everybody_lies_the_run_ends_and_says_so() -> None:
+    def answer(job: Job) -> Answer | Failure:
+        return Failure(job, "its reply was refused: a lie", refused=True)
+
+    for pace in ("synchronous", "buffered"):
+        with pytest.raises(
+            FedsimError, match=r"round 1 got no result from any client\. client 0: its reply was refused"
+        ):
+            run(answer, clients=3, rounds=3, pace=pace, refusals=1)
+
+
+def test_an_update_that_is_not_finite_ends_the_run() -> None:
+    class Explodes(Counter):
+        def update(self, state: int, arrivals: Sequence[Arrival]) -> int:
+            self.steps.append([(a.client, a.staleness) for a in arrivals])
+            return GlobalState(Weights(ONE * (np.inf if len(self.steps) == 2 else 1)))  # type: ignore[return-value]
+
+        def instruct(self, state: object, client: int, train: bool) -> Downlink:
+            return Downlink({"model": Weights(ONE)})
+
+    server = Explodes()
+    with pytest.raises(
+        FedsimError, match=r"round 2: the update of fedavg made model.parameters NaN or infinite, .* 0, 1\."
+    ):
+        run(server=server, clients=2, rounds=3)
+    assert len(server.steps) == 2
 
 
 def test_a_lost_client_is_not_asked_again() -> None:

@@ -19,8 +19,9 @@ from fedsim.engine.ray_session import ANY_CALL, check_token, connect, probe
 from fedsim.errors import FedsimError
 from fedsim.payload import Answer, Downlink, Failure, Job, RunIdentity, SimulatedDelay, Spec
 from fedsim.results.record import read_events, read_summary
-from fedsim.server.fleet import roll_call
+from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.direct import DirectMessenger
 
 from .flower import free_port
@@ -151,7 +152,7 @@ def test_a_job_beyond_its_time_limit_does_not_fail_those_in_the_same_call(small:
         delays = [SimulatedDelay(), SimulatedDelay(60.0, 60.0), SimulatedDelay(), SimulatedDelay()]
         jobs = [Job(c, 0, Downlink({"model": fleet.initial}), simulated_delay=delay) for c, delay in enumerate(delays)]
         messenger = DirectMessenger(grid, RunIdentity("ab"), fleet.classes, sleeps=True)
-        messenger.expects = {"delta": Spec.weights(fleet.layout)}
+        messenger.check = AnswerCheck({"delta": Spec.weights(fleet.layout)})
         messenger.send(jobs)
         first = grid._slots[0].current
         assert first is not None

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from threading import Event
 
 import pytest
+from flwr.app import Message, RecordDict
 
+from fedsim.config import RunConfig
+from fedsim.engine.inline import InlineGrid
 from fedsim.errors import FedsimError
-from fedsim.transport import grid
-from fedsim.transport.grid import call_superlink
+from fedsim.flower.grid import set_message_id
+from fedsim.transport import grid, wire
+from fedsim.transport.grid import call_superlink, known_replies
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +70,19 @@ def test_what_the_call_raises_is_raised(error: Exception) -> None:
 
     with pytest.raises(type(error), match=str(error)):
         call_superlink(fail, timeout=60)
+
+
+def test_replies_that_nobody_asked_for_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def reply(to: str) -> Message:
+        order = wire.pack_query(7, wire.ALIVE, 60)
+        set_message_id(order, to)
+        return Message(RecordDict(), reply_to=order)
+
+    InlineGrid(RunConfig())  # Flower makes messages on behalf of a task
+    first, second = reply("a"), reply("a")
+    assert known_replies([first, second, reply("b")], {"a", "c"}) == [first]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "a second reply from node 7 is left out",
+        "a reply to a message that was not sent, or not by this run, from node 7 is left out",
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from safetensors.numpy import load_file
 
 from fedsim.config import RunConfig
@@ -90,6 +90,50 @@ def test_a_lost_client_comes_back_with_its_memory(
     (kept,) = (tmp_path / "disks" / "1").glob("*/client-0001.safetensors")
     expected = own_model(grid.config, 1, [step for step, who in enumerate(took_part) if 1 in who])
     assert all(np.array_equal(load_file(kept)[name], values) for name, values in expected.items())
+
+
+def test_only_its_own_node_takes_the_place_of_a_lost_client(
+    federation: Callable[..., Nodes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A foreign node has the same data, and even a key; a second one has none. Both only get in if nobody is bound."""
+    grid = federation("rounds=7")
+    grid.names = {100: "a", 101: "b", 102: "c", 500: "d", 101500: "b"}
+    leaves = at(1, 1, lambda: grid.leave(101))
+    intrude = at(2, 0, lambda: grid.online.update({500: 1, 501: 1}))
+    returns = at(4, 0, lambda: grid.online.update({101500: 1}))  # with a new key, under its name
+    grid.happens = together(leaves, intrude, returns)
+    took_part = run(grid, tmp_path / "run")
+    assert took_part[:5] == [[0, 1, 2], [0, 2], [0, 2], [0, 2], [0, 2]]
+    assert took_part[-1] == [0, 1, 2]
+    assert "node 500 (d) says it is client 1, which is node 101 (b)" in caplog.text
+    assert "node 501 (without a registered key) says it is client 1, which is node 101 (b)" in caplog.text
+    assert reasons(tmp_path / "run") == [(1, "Node is offline (Flower error 5)")]
+
+
+def test_uninvited_nodes_and_a_lying_client_do_not_stop_a_run(
+    federation: Callable[..., Nodes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the beginning there is a node that talks nonsense, a second client 1, and a node that never answers."""
+    grid = federation("rounds=4", "refusals=2")
+    grid.online |= {50: 2, 900: 0, 901: 1}
+    grid.works = lambda node: node != 50
+    grid.forges = forged
+    took_part = run(grid, tmp_path / "run")
+    assert took_part == [[0, 1]] * 4
+    told = caplog.text
+    assert "the answer of node 900 to the roll call was refused: 'client' is missing. It is left out" in told
+    assert "client id 1 is claimed by two nodes (901 and 101)" in told
+    assert "client 2 gets no more jobs: 2 of its answers in a row were refused" in told
+    assert read_summary(tmp_path / "run")["refusals"] == {"count": 2, "per_client": {"2": 2}, "benched": [2]}
+
+
+def forged(order: Message, reply: Message) -> Message:
+    """Node 900 talks nonsense, node 102 has a trillion samples."""
+    if order.metadata.dst_node_id == 900:
+        return Message(RecordDict({wire.NUMBERS: ConfigRecord({"clients": 1})}), reply_to=order)
+    if order.metadata.dst_node_id == 102 and wire.NUMBERS in reply.content and wire.METRICS in reply.content:
+        reply.content[wire.NUMBERS] = ConfigRecord({"examples": 10**12})
+    return reply
 
 
 def test_a_client_with_other_data_stays_out(

@@ -8,19 +8,26 @@ from fedsim.engine.serialize import deserialize, serialize
 from fedsim.errors import WireError
 from fedsim.payload import Answer, ClientState, Downlink, Failure, Job, Report, RunIdentity, Spec, Uplink
 from fedsim.transport import wire
+from fedsim.transport.answer_check import AnswerCheck
 from fedsim.weights import Weights
 
 VALUES = np.array([1, 2, 3], np.float32)
 MODEL = Weights(VALUES, np.array([9], np.float32))
 TABLE = np.arange(6, dtype=np.int64).reshape(2, 3)
 JOB = Job(
-    client=7, step=4, down=Downlink({"model": MODEL}, {"table": TABLE}, {"mu": 0.5}, shared=False), test_local=True
+    client=7,
+    step=4,
+    down=Downlink({"model": MODEL}, {"table": TABLE}, {"mu": 0.5}, shared=False),
+    test_received=True,
+    test_local=True,
 )
 EXPECTS = {
     "delta": Spec((3,), role="update", buffers=1),
     "table": Spec((2, 3), "int64", optional=True),
     "any": Spec(optional=True),
 }
+METRICS = {"accuracy": (0.0, 1.0), "loss": (0.0, 1e30)}
+CHECK = AnswerCheck(EXPECTS, {7: 12}, METRICS)
 
 RUN = RunIdentity("0123456789abcdef", resumed=(3, 3), saved=(2, 4))
 
@@ -41,7 +48,7 @@ def reply(uplink: Uplink, report: Report | None = None) -> Message:
 def test_a_job_arrives_as_it_was_sent() -> None:
     message = order()
     got = wire.unpack_job(message)
-    assert (got.client, got.step, got.train, got.test_received, got.test_local) == (7, 4, True, False, True)
+    assert (got.client, got.step, got.train, got.test_received, got.test_local) == (7, 4, True, True, True)
     assert got.down.model.parameters.tolist() == [1, 2, 3]
     assert got.down.model.buffers.tolist() == [9]
     assert (got.down.arrays["table"].dtype, got.down.arrays["table"].tolist()) == (np.int64, [[0, 1, 2], [3, 4, 5]])
@@ -60,7 +67,7 @@ def test_a_job_says_which_run_it_belongs_to() -> None:
 def test_an_answer_arrives_as_it_was_sent() -> None:
     uplink = Uplink(12, {"delta": MODEL}, {"table": TABLE}, {"tau": 3}, {"loss": 0.25})
     report = Report({"accuracy": 0.1, "loss": 2.0}, None, {"accuracy": 0.3, "loss": 1.0})
-    got = wire.unpack_answer(reply(uplink, report), JOB, EXPECTS)
+    got = wire.unpack_answer(reply(uplink, report), JOB, CHECK)
     assert isinstance(got, Answer)
     assert got.uplink is not None
     assert got.uplink.weights["delta"].parameters.tolist() == [1, 2, 3]
@@ -101,21 +108,21 @@ def test_flower_reads_our_arrays_and_we_read_its() -> None:
     ],
 )
 def test_a_bad_update_is_the_failure_of_its_client(uplink: Uplink, told: str) -> None:
-    got = wire.unpack_answer(reply(uplink), JOB, EXPECTS)
+    got = wire.unpack_answer(reply(uplink), JOB, CHECK)
     assert isinstance(got, Failure)
     assert got.job.client == 7
     assert told in got.reason
 
 
 def test_a_reply_of_another_kind_is_refused() -> None:
-    got = wire.unpack_answer(Message(RecordDict(), reply_to=order()), JOB, EXPECTS)
+    got = wire.unpack_answer(Message(RecordDict(), reply_to=order()), JOB, CHECK)
     assert isinstance(got, Failure)
 
 
 @pytest.mark.parametrize(("code", "offline"), [(2, False), (3, True), (5, True), (8, False)])
 def test_flower_errors_are_failures(code: int, offline: bool) -> None:
     error = Error(code, "Traceback ...\nValueError: too warm")
-    got = wire.unpack_answer(Message(error, reply_to=order()), JOB, {})
+    got = wire.unpack_answer(Message(error, reply_to=order()), JOB, AnswerCheck())
     assert isinstance(got, Failure)
     assert got.offline is offline
     assert got.reason == f"ValueError: too warm (Flower error {code})"

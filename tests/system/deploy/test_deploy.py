@@ -1,6 +1,7 @@
 """A real federation of three hosts: a straggler, what nodes keep, and the commands status, logs, up and down."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedsim.report.runs import RunResult
-from fedsim.results.record import read_manifest
+from fedsim.results.record import read_manifest, read_summary
 
 from ..deployment import NODES, Deployment, eventually
 
@@ -44,6 +45,22 @@ def test_every_node_has_its_personal_model_as_a_file(deployment: Deployment, tmp
         assert tensors
         assert all(np.isfinite(values).all() for values in tensors.values())
         assert "local" in (folder / f"client-{number:04d}.md").read_text()
+
+
+def test_a_run_goes_on_when_the_connection_breaks_off(deployment: Deployment, tmp_path: Path) -> None:
+    """What ssh or another command connects to the server is killed; the run is followed then, to its end."""
+    run = tmp_path / "run"
+    with deployment.running(run, "rounds=40", "model=mlr", "eval-every=40") as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+    assert process.returncode == 1
+    told = (tmp_path / "run.log").read_text()
+    assert "the connection to the server broke off, but the run" in told
+    assert "the run ended" not in told
+    words = told[told.index("fedsim deploy run --follow") :].partition("`")[0].split()
+    deployment.fedsim("run", "--follow", words[4], "--out", words[6])
+    assert read_summary(run)["failures"] == []
+    assert read_manifest(run)["config"]["nodes"] == "ward-0,ward-1,ward-2,ward-3"
 
 
 def test_status_tells_nodes_runs_and_traffic(deployment: Deployment, tmp_path: Path) -> None:
