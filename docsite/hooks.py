@@ -3,20 +3,21 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docsite import gallery, reference
+from docsite import gallery, notebooks, reference
 
 ROOT = Path(__file__).parent.parent
 ABOVE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}  # files of the repository that are pages, too
 
 
-def generated() -> Iterator[tuple[str, str]]:
-    """(path, Markdown) of every page that has no file in docs/."""
+def generated() -> Iterator[tuple[str, str | bytes]]:
+    """(path, content) of everything that has no file in docs/: pages, and pictures of notebooks."""
     for source, page in ABOVE.items():
         yield page, _from_docs((ROOT / source).read_text())
     yield "reference/command-line.md", reference.command_line()
@@ -24,6 +25,8 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "reference/python.md", reference.python_api()
     for path, _, text in gallery.pages():
         yield path, text
+    with TemporaryDirectory() as folder:
+        yield from notebooks.pages(Path(folder))
 
 
 def _from_docs(text: str) -> str:
@@ -47,7 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links to files above docs/ lead to the pages that are made from them."""
+    """Links to files above docs/ and to notebooks lead to the pages that are made from them."""
     for source, target in ABOVE.items():
         markdown = markdown.replace(f"](../{source}", f"]({target}")
+    markdown = re.sub(r"\]\(([\w-]+)\.ipynb\)", r"](\1.md)", markdown)
     return re.sub(r"\]\(\.\./strategies/(\w+)\.py\)", r"](algorithms/\1.md)", markdown)

@@ -19,6 +19,7 @@ GROUPS = (
     ("tests/system/test_own_folders.py", "tests/system/test_plugin.py"),
     ("tests/system/test_ssh.py",),
     ("tests/system/test_page.py",),
+    ("tests/site/test_site.py",),
     ("tests/deploy/render/",),
 )
 

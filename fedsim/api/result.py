@@ -105,7 +105,8 @@ class Result:
     def _repr_html_(self) -> str:
         """For notebooks: the final values of every kind of model, and the curve as a picture."""
         from base64 import b64encode
-        from io import BytesIO
+
+        from fedsim.report.figures import metric_figure
 
         metric, rows = self._run.main_metric, []
         for kind in ("personal", "global", "local"):
@@ -114,7 +115,6 @@ class Result:
                 numbers = (series.mean[-1], series.best, series.worst[-1])
                 rows.append(f"<tr><td>{kind}</td>{''.join(f'<td>{metric.text(v)}</td>' for v in numbers)}</tr>")
         head = "".join(f"<th>{title}</th>" for title in (metric.name, "final", "best", "worst client"))
-        picture = BytesIO()
-        self.plot().savefig(picture, format="png", dpi=80)
-        image = f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}" style="max-width:100%">'
+        picture = b64encode(metric_figure([self._run], None)._repr_png_()).decode()
+        image = f'<img src="data:image/png;base64,{picture}" style="max-width:100%">'
         return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{''.join(rows)}</table>{image}"

@@ -1,6 +1,7 @@
 """Figures of runs: metrics over time and per client, and timelines of the training jobs."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +18,26 @@ FRESH, STALE, WASTED = "#0072B2", "#E69F00", "#BBBBBB"
 MANY_STEPS = 120  # with more server steps than this they are not drawn
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows by itself, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        picture = BytesIO()
+        self.savefig(picture, format="png", dpi=80)
+        return picture.getvalue()
+
+
 def metric_figure(
     runs: Sequence[RunResult],
     path: Path | None,
     metric: str | None = None,
     kind: str = "personal",
     over: str = "rounds",
-) -> Figure:
+) -> NotebookFigure:
     """Left: the mean over clients (band: lowest to highest seed) and the worst client over `rounds` or `times`. Right:
     the final value of every client. `metric` is the main metric of the runs unless given."""
     chosen = choose_metric(runs, metric)
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = NotebookFigure(figsize=(11, 4.5), layout="constrained")
     curves, finals = figure.subplots(1, 2, width_ratios=(3, 2))
     settings = group_by_setting(runs, metric=chosen)
     found = [(each, band) for each in settings if (band := each.curve(kind, over)) is not None]

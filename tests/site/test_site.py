@@ -1,4 +1,4 @@
-"""The documentation site is built with warnings as errors: links, anchors and pages that are made from code."""
+"""The documentation site is built with warnings as errors: links, anchors, pages that are made from code, and notebooks."""
 
 import os
 import re
@@ -6,15 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import fedsim
+from docsite import notebooks
 from fedsim import registry
 from fedsim.cli import COMMANDS
 from fedsim.parameters import parameters
 from fedsim.strategies import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.timeout(900)  # the first test builds the site, which runs all notebooks
+
 LOADED = re.compile(r"""<(?:script|link|img|iframe|source)[^>]*?(?:src|href)=["']?(https?:|//)[^>]*>""")
 
 
@@ -55,3 +59,20 @@ def test_pages_load_nothing_from_a_network(site: Path) -> None:
     assert {name: urls for name, urls in found.items() if urls} == {}
     sheets = "".join(path.read_text() for path in site.rglob("*.css"))
     assert re.findall(r"@import|url\([\"']?(?:https?:)?//", sheets) == []
+
+
+def test_notebooks_are_pages_with_what_they_show(site: Path) -> None:
+    first, own, late, data = sorted((site / "notebooks").glob("[1-9]*.html"))
+    assert "data:image/png;base64," in first.read_text()  # a result shows its curve
+    assert "samples of client 3" in text_of(first)
+    assert "mixed.share must be at least 0 and at most 1, not 2.0" in text_of(own)
+    assert "drop the slow half" in text_of(late)
+    assert (site / "notebooks" / "3-stragglers-1.png").read_bytes().startswith(b"\x89PNG")
+    assert "(head): Linear(in_features=64, out_features=10" in text_of(data)
+
+
+@pytest.mark.parametrize("path", notebooks.paths(), ids=lambda path: path.stem)
+def test_notebooks_are_stored_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert [cell.source for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")] == []
