@@ -1,4 +1,4 @@
-"""A federation that `fedsim deploy` started: three hosts, a SuperLink with TLS and node authentication, four SuperNodes."""
+"""A federation that `fedsim deploy` started: three hosts, a SuperLink with TLS and node authentication, three SuperNodes."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.system_tools import BIN
 from .flower import free_port, stop
 from .hosts import TestHost
 
-NODES = 4
+NODES = 3
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Deployment:
         return "\n".join(f"--- {path.parent.name}/{path.name}\n{path.read_text()[-1500:]}" for path in found)
 
     def inventory(self) -> str:
-        """The server on the first host, two nodes on each of the others."""
+        """The server on the first host, two nodes on the second, one on the third."""
         server, *others = self.hosts
         text = f'name = "wards"\n[server]\nhost = "{server.address}"\nvia = "{server.via}"\n'
         text += f"fleet-port = {self.fleet_port}\ncontrol-port = {self.control_port}\n"

@@ -1,9 +1,10 @@
 """The Ray engine gives bitwise the results of the inline engine, and sleeps injected delays on the wall clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
@@ -19,6 +20,13 @@ SETTINGS = {
     "spfl": ["algorithm=spfl", "spfl.gamma=2", "participation=0.75", "rounds=5"],
     "plga": ["algorithm=plga", "stragglers=periodic", "stragglers.count=2", "stragglers.schedule=official", "rounds=8"],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_ends() -> Iterator[None]:
+    """With the last test that needs it, so that it does not idle beside all others."""
+    yield
+    ray.shutdown()
 
 
 def run(config: RunConfig, folder: Path, engine: str) -> Path:
