@@ -1,4 +1,4 @@
-# make demo | make test | make docs | make bench | make bench-peers: each sets up .venv by itself; a second call installs nothing.
+# make demo | test | docs | bench | bench-peers | chaos | fuzz: each sets up .venv by itself; a second call installs nothing.
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Processes that run tests: more than cores, because system tests mostly wait for other processes.
@@ -6,7 +6,7 @@ WORKERS ?= 5
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo docs test pytest lint bench bench-peers clean fuzz
+.PHONY: demo docs test pytest lint bench bench-peers chaos clean fuzz
 
 demo: $(READY)
 	$(BIN)/python -m fedsim.demo
@@ -25,6 +25,13 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# Faults on purpose: 500 in simulations, then 50 on a real federation in network namespaces, which need root; and a soak.
+# About an hour and a half on two cores; the tables are printed, chaos/*/chaos.json holds every fault.
+chaos: $(READY)
+	$(BIN)/fedsim chaos --seed 1 --faults 500 --out chaos/simulated
+	$(BIN)/python -m benchmarks soak
+	$(BIN)/fedsim chaos --seed 1 --level federation --faults 50 --out chaos/federation
 
 # The documentation site, warnings as errors. Nothing is loaded from a network, neither here nor by its pages.
 docs: $(READY)
@@ -45,6 +52,10 @@ PEER_flgo := flgo $(TORCH)
 
 bench-peers: $(READY) $(foreach name,pfl fedjax flgo,$(PEERS)/$(name)/.ready)
 	$(BIN)/python -m benchmarks W1 W2 W3 --peers
+
+# The table and the picture of docs/benchmarks.md, on a machine without other work; begins nothing after nine minutes.
+bench-page: $(READY) $(foreach name,pfl fedjax flgo,$(PEERS)/$(name)/.ready)
+	$(BIN)/python -m benchmarks W1 W3 W2 startup clients grpc --peers --turns 2 --minutes 9 --into docs/benchmarks.md
 
 $(PEERS)/%/.ready: Makefile constraints.txt
 	$(PYTHON) -m venv --clear $(PEERS)/$*

@@ -31,6 +31,8 @@ from fedsim.errors import FedsimError
 from fedsim.files import PRIVATE, write_bytes, write_text
 
 LOCK, GROUP, LOG, SECRET = "agent.lock", "agent.group", "agent.log", "executor.secret"
+RUNNING, NOT_RUNNING = "running", "not running"
+ORPHANED = "running without their agent, which was killed"  # processes that nobody starts again
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds before a restart
 STABLE = 60.0  # seconds after which the pause is the first one again
 GRACE = 10.0  # seconds that a process gets to end after SIGTERM
@@ -195,6 +197,13 @@ def running(home: Path) -> int | None:
         return _last_group(home)
 
 
+def state(home: Path) -> str:
+    """RUNNING, ORPHANED or NOT_RUNNING."""
+    if running(home) is not None:
+        return RUNNING
+    return NOT_RUNNING if _last_group(home) is None else ORPHANED
+
+
 def _last_group(home: Path) -> int | None:
     """The process group of the last agent, if one of its processes still runs in this home folder."""
     try:
@@ -287,7 +296,7 @@ def main() -> int:
             logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=form, datefmt=dates)
             return run(home)
         if args.verb == "status":
-            print("running" if running(home) is not None else "not running")
+            print(state(home))
         else:
             print(start(home) if args.verb == "start" else stop(home))
     except FedsimError as error:

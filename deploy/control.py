@@ -11,7 +11,7 @@ register    reads public keys by node name (JSON, standard input); registers new
 nodes       registered nodes: name, id, status, online-since, last-seen
 runs        every run: status, times, traffic
 start       reads a request to start a run (standard input) and prints the run id
-follow RUN  what the ServerApp prints while it runs, then the status of the run
+follow RUN [POSITION]   what the ServerApp prints while it runs, from a position on; then the status of the run, or an error
 stop RUN    stops a run
 """
 
@@ -73,19 +73,25 @@ def start(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
 
 
 def follow(superlink: ControlClient, arguments: list[str]) -> Iterator[Any]:
-    """Survives a restart of the SuperLink, during which the run goes on."""
-    run_id, after, last_contact = int(arguments[0]), 0.0, time.monotonic()
+    """Lines of text, after them their position (a number), at the end an object. Survives a restart of the SuperLink,
+    during which the run goes on."""
+    run_id, after, last_contact = int(arguments[0]), float(arguments[1]) if arguments[1:] else 0.0, time.monotonic()
     while True:
         try:
             for timestamp, text in superlink.stream_logs(run_id, after):
                 after, last_contact = max(after, timestamp), time.monotonic()
                 yield from text.splitlines()
+                yield after
             status = superlink.status(run_id)
-        except SuperLinkUnreachable:
+        except SuperLinkUnreachable as error:
             if time.monotonic() - last_contact > PATIENCE:
-                raise
+                yield {"error": f"the SuperLink does not answer ({error}): run `fedsim deploy up`"}
+                return
             time.sleep(1)
             continue
+        except FedsimError as error:
+            yield {"error": f"the SuperLink refused to follow: {error}"}
+            return
         last_contact = time.monotonic()
         if status.startswith("finished"):
             yield {"status": status}

@@ -14,23 +14,25 @@ from typing import Any, TypeVar
 
 from fedsim.config import RunConfig
 from fedsim.deploy import audit, machine_files, operators, pki, previous_inventory, remembered_logs
+from fedsim.deploy.agent import ORPHANED, RUNNING
 from fedsim.deploy.audit import Verified
 from fedsim.deploy.checks import certificates
 from fedsim.deploy.finding import Finding
+from fedsim.deploy.following import CONTROL, ConnectionLost, Report, read_output
 from fedsim.deploy.hosts import Host
 from fedsim.deploy.install import build_wheel, install
 from fedsim.deploy.inventory import Inventory
 from fedsim.deploy.machine_files import LIVE, PACKAGES
 from fedsim.errors import FedsimError, unknown
 from fedsim.flower.control_api import start_request
+from fedsim.results import checkpoint as checkpoints
 from fedsim.transport.polling import Polling
 
 T = TypeVar("T")
-Report = Callable[[str], None]  # takes a line for the user
 AT_ONCE = 16  # machines that commands run on at the same time
 ONLINE_SECONDS = 120.0  # for the nodes to come online
 # modules that run on the machines
-AGENT, CONTROL = "fedsim.deploy.agent", "fedsim.deploy.control"
+AGENT = "fedsim.deploy.agent"
 POLICY, AUDIT = "fedsim.deploy.policy", "fedsim.deploy.audit"
 
 # Python code and shell scripts that run on the machines.
@@ -52,14 +54,6 @@ PURGE = (
     "if test -e server.json || test -e node.json; then "
     'rm -rf -- "$0"; else echo "$0 is not a home folder of fedsim" >&2; exit 1; fi'
 )
-
-# In the output of a run.
-SERVER_APP_RAISED = "ServerApp raised an exception"
-FLOWER_MESSAGES = ("Successfully installed fedsim-run to", "Connection attempt failed, retrying")
-
-
-class ConnectionLost(FedsimError):
-    """The output of a run ended before the run did."""
 
 
 class Federation:
@@ -86,6 +80,7 @@ class Federation:
         self._check_versions()
         self._stop_removed_hosts()
         changed = self._copy_files()
+        self._on_each(self._stop_orphaned, self.hosts)
         self._check_hosts(self.hosts)
         # Nodes first: they say goodbye to the server that they know, and may not trust the next one before they restart.
         self._on_each(self._stop_changed, changed - {self.server})
@@ -148,13 +143,13 @@ class Federation:
         return self._control("runs")
 
     def agents(self) -> dict[str, str]:
-        """By machine: "running", "not running", "not set up", or why the machine could not be asked."""
+        """By machine: its state as the agent tells it, "not set up", or why the machine could not be asked."""
 
         def state(host: Host) -> str:
             try:
                 if not self._is_set_up(host):
                     return "not set up"
-                return "running" if self._is_running(host) else "not running"
+                return self._state(host)
             except FedsimError as error:
                 return str(error)
 
@@ -243,7 +238,7 @@ class Federation:
     def follow(self, run: str, folder: Path, output: Report | None = None) -> str:
         """As `run`, for a run that goes on already; `folder` is where it was to be fetched into."""
         try:
-            status = self._follow(run, output or self.report)
+            status = read_output(self.server, lambda: self._token("follow"), run, output or self.report)
         except ConnectionLost as lost:
             raise ConnectionLost(
                 f"the connection to the server broke off, but the run {run} goes on there: "
@@ -260,6 +255,8 @@ class Federation:
         remote = self.run_folder(folder)
         if self.inventory.server.remote and self._is_folder(self.server, remote):
             self.server.fetch(remote, folder)
+            if steps := checkpoints.saved_steps(folder):
+                checkpoints.keep_until(folder, steps[-1])  # those of a fetch before are no longer there
 
     def run_folder(self, folder: Path) -> str:
         """The run folder on the server for the run folder `folder` here; a resumed run gets the same one."""
@@ -267,24 +264,6 @@ class Federation:
         if not self.inventory.server.remote:
             return path
         return f"{self.server.home}/runs/{folder.name}-{_digest(path.encode())[:8]}"
-
-    def _follow(self, run: str, output: Report) -> str:
-        status, traceback = "", list[str]()
-        command = [self.server.python, "-P", "-m", CONTROL, "--token", "follow", run]
-        with self.server.stream(*command, stdin=self._token("follow")) as lines:
-            for line in map(json.loads, lines):
-                if isinstance(line, dict):
-                    status = line["status"]
-                elif SERVER_APP_RAISED in line or traceback:
-                    traceback.append(line)
-                elif is_for_user(line):
-                    output(line)
-        if not status:
-            raise ConnectionLost(f"nothing more was heard of the run {run}")
-        if not any("fedsim.errors." in line for line in traceback):  # the status holds their message already
-            for line in traceback:
-                output(line)
-        return status
 
     # Steps of `up`
 
@@ -339,6 +318,12 @@ class Federation:
         ]
         if problems:
             raise FedsimError("the federation cannot start as the inventory says\n" + "\n".join(problems))
+
+    def _stop_orphaned(self, host: Host) -> None:
+        """Processes whose agent was killed hold the ports of those that are to be started."""
+        if self._state(host) == ORPHANED:
+            host.run_module(AGENT, "stop", ".")
+            self.report(f"{host.name}: its agent was killed; stopped what it had started, to start again")
 
     def _stop_changed(self, host: Host) -> None:
         if self._is_running(host):
@@ -422,7 +407,10 @@ class Federation:
         return hosts[name] if name in hosts else unknown("node", name, hosts)
 
     def _is_running(self, host: Host) -> bool:
-        return host.run_module(AGENT, "status", ".").strip() == "running"
+        return self._state(host) == RUNNING
+
+    def _state(self, host: Host) -> str:
+        return host.run_module(AGENT, "status", ".").strip()
 
     def _is_set_up(self, host: Host) -> bool:
         return self._is_folder(host, host.home)
@@ -438,8 +426,3 @@ class Federation:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def is_for_user(line: str) -> bool:
-    """Whether a line is output of the ServerApp and not a message of Flower itself."""
-    return bool(line.strip()) and "INFO" not in line[:12] and not any(words in line for words in FLOWER_MESSAGES)

@@ -31,7 +31,11 @@ class DamagedError(FedsimError):
 
 def unknown(what: str, name: str, choices: Iterable[str], further: Iterable[str] = ()) -> NoReturn:
     """Refuse `name`, listing the choices and the one that was probably meant, which may also be one of `further`."""
+    raise ConfigError(unknown_text(what, name, choices, further))
+
+
+def unknown_text(what: str, name: str, choices: Iterable[str], further: Iterable[str] = ()) -> str:
     known = sorted(choices)
     near = get_close_matches(name, [*known, *further], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"unknown {what} {name!r}.{hint} Choices: {', '.join(known) or '(none)'}")
+    return f"unknown {what} {name!r}.{hint} Choices: {', '.join(known) or '(none)'}"

@@ -191,7 +191,10 @@ def read_npz(path: Path, sealed: bool = False) -> dict[str, NDArray[Any]]:
     """What `write_npz` wrote; `sealed`: a file without a checksum is refused as well. Raises DamagedError."""
     check_seal(path, sealed)
     with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-        return {name: content[name] for name in content.files}
+        arrays = {name: content[name] for name in content.files}
+        if strange := [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]:
+            raise ValueError(f"{strange[0]} in it is not an array")
+        return arrays
 
 
 def check_seal(path: Path, required: bool = True) -> None:

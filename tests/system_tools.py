@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.deploy.chaos.network import can_make_namespaces
+
 PROPERTY = "missing tool"  # of a skipped test's report
 REAL_DATA = "real datasets"
 BIN = Path(sys.executable).parent  # of the environment that runs the tests
@@ -42,22 +44,6 @@ def docker_compose() -> list[str] | None:
             if asked.returncode == 0 and not asked.stdout.startswith(("1.", "v1.")):
                 return command
     return None
-
-
-def can_make_namespaces() -> bool:
-    """Whether this user may make network namespaces and connect them by a bridge."""
-    ip, name = program("ip"), f"try{os.getpid()}"
-    if ip is None:
-        return False
-
-    def succeeds(*words: str) -> bool:
-        return subprocess.run([ip, *words], capture_output=True, check=False).returncode == 0
-
-    try:
-        return succeeds("netns", "add", name) and succeeds("link", "add", name, "type", "bridge")
-    finally:
-        succeeds("link", "delete", name)
-        succeeds("netns", "delete", name)
 
 
 def can_mount() -> bool:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -174,6 +175,13 @@ def test_a_file_of_another_program_has_no_checksum(tmp_path: Path) -> None:
         read_npz(tmp_path / "x.npz", sealed=True)
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 and nothing")
     with pytest.raises(DamagedError, match=r"x\.npz is damaged"):
+        read_npz(tmp_path / "x.npz")
+
+
+def test_what_is_not_an_array_in_an_archive_is_damage(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", b"no array")
+    with pytest.raises(DamagedError, match=r"x\.npz is damaged: a in it is not an array"):
         read_npz(tmp_path / "x.npz")
 
 

@@ -15,13 +15,16 @@ KINDS = {"compose": compose.files, "systemd": systemd.files, "kubernetes": kuber
 WRITTEN = ".rendered"  # the list of files that the last rendering wrote
 
 
-def render(inventory: Inventory, kind: str, folder: Path) -> Iterator[Path]:
-    """Writes the files of one kind into `folder` and yields their paths; errors are raised before the first is written."""
+def render(inventory: Inventory, kind: str, folder: Path, base: str = "") -> Iterator[Path]:
+    """Writes the files of one kind into `folder` and yields their paths; errors are raised before the first is written.
+
+    `base`: the image that containers are made from, with its digest.
+    """
     if kind not in KINDS:
         unknown("kind of files", kind, KINDS)
     pki.check_complete(inventory.secrets, [node.name for node in inventory.managed])
     _check_certificate(inventory)
-    files = {**KINDS[kind](inventory), ".gitignore": File.of("*\n")}  # there are private keys among them
+    files = {**KINDS[kind](inventory, base), ".gitignore": File.of("*\n")}  # there are private keys among them
     folder.mkdir(parents=True, exist_ok=True)
     _remove_outdated(folder, set(files))
     for name, file in files.items():

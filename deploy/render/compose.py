@@ -7,14 +7,14 @@ from fedsim.deploy import machine_files, pki
 from fedsim.deploy.inventory import Inventory, Machine, Node
 from fedsim.deploy.machine_config import to_json
 from fedsim.deploy.render import containers
-from fedsim.deploy.render.output import File, from_template, image_files, operator_inventory, secret
+from fedsim.deploy.render.output import File, base_image_note, from_template, image_files, operator_inventory, secret
 from fedsim.deploy.render.yaml_text import to_yaml
 
 REMARK = "The federation in its containers: `fedsim deploy status|run|logs --dir`. Compose starts and stops it."
 REGISTER = "register_keys"  # a service; no node can have this name
 
 
-def files(inventory: Inventory) -> dict[str, File]:
+def files(inventory: Inventory, base: str = "") -> dict[str, File]:
     folder = inventory.secrets
     owner = os.getuid() or containers.USER  # of the secrets; the containers run as this user to read them
     machines = {
@@ -23,7 +23,7 @@ def files(inventory: Inventory) -> dict[str, File]:
     }
     written = {
         "compose.yaml": File.of(to_yaml(_escaped(_compose(inventory, owner)))),
-        "README.txt": from_template("compose.txt", name=inventory.name, owner=owner),
+        "README.txt": from_template("compose.txt", name=inventory.name, owner=owner, base=base_image_note(base)),
         "federation.toml": operator_inventory(inventory, machines, REMARK),
         "config/ca.crt": File.of((folder / pki.CA).read_bytes()),
         "config/trust.crt": File.of((folder / pki.TRUST).read_bytes()),
@@ -32,7 +32,7 @@ def files(inventory: Inventory) -> dict[str, File]:
         "config/operators.json": File.of(machine_files.operators_file(inventory)),
         "config/server.json": File.of(to_json(containers.server_config(inventory))),
         "secrets/server.key": secret((folder / pki.SERVER_KEY).read_bytes(), owner),
-        **image_files(),
+        **image_files(base),
     }
     for node in inventory.managed:
         written[f"config/nodes/{node.name}.json"] = File.of(to_json(containers.node_config(inventory, node)))

@@ -3,13 +3,14 @@
 import hashlib
 import re
 from base64 import b64encode
+from pathlib import PurePosixPath
 from typing import Any
 
 from fedsim.deploy import machine_files, pki
 from fedsim.deploy.inventory import Inventory, Machine, Node
 from fedsim.deploy.machine_config import NODE, SERVER, to_json
 from fedsim.deploy.render import containers
-from fedsim.deploy.render.output import File, from_template, image_files, operator_inventory, secret
+from fedsim.deploy.render.output import File, base_image_note, from_template, image_files, operator_inventory, secret
 from fedsim.deploy.render.yaml_text import to_yaml
 from fedsim.errors import ConfigError
 
@@ -17,13 +18,15 @@ REMARK = "The federation in its pods: `fedsim deploy status|run|logs --dir`. kub
 # At most 40 characters: names of pods and labels add to it, and 63 is the limit.
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 STORAGE = "10Gi"
+DATA_FILES = (".npz", ".csv", ".tsv", ".parquet")
+DATA_STORAGE = "1Gi"  # has to be told, and limits nothing
 REQUESTS = {"server": {"cpu": "500m", "memory": "1Gi"}, "node": {"cpu": "1", "memory": "2Gi"}}
 GPU = "nvidia.com/gpu"
 RESOURCES = ("namespace.yaml", "config.yaml", "secrets.yaml", "network.yaml", "server.yaml", "nodes.yaml")
 Tree = dict[str, Any]
 
 
-def files(inventory: Inventory) -> dict[str, File]:
+def files(inventory: Inventory, base: str = "") -> dict[str, File]:
     _check_names(inventory)
     space, names = inventory.name, [node.name for node in inventory.managed]
     machines = {
@@ -33,16 +36,19 @@ def files(inventory: Inventory) -> dict[str, File]:
         for name in ("server", *names)
     }
     return {
-        "README.txt": from_template("kubernetes.txt", name=space, image=containers.IMAGE, user=containers.USER),
+        "README.txt": from_template(
+            "kubernetes.txt", name=space, image=containers.IMAGE, user=containers.USER, base=base_image_note(base)
+        ),
         "federation.toml": operator_inventory(inventory, machines, REMARK),
-        "kustomization.yaml": File.of(to_yaml(_kustomization())),
+        "kustomization.yaml": File.of(to_yaml(_kustomization(inventory))),
         "namespace.yaml": File.of(to_yaml(_namespace(inventory))),
         "config.yaml": File.of(to_yaml(*_configs(inventory))),
         "secrets.yaml": secret(to_yaml(*_secrets(inventory)).encode()),
         "network.yaml": File.of(to_yaml(*_policies(inventory))),
         "server.yaml": File.of(to_yaml(*_server(inventory))),
+        **_data_files(inventory),
         "nodes.yaml": File.of(to_yaml(_nodes_service(space), *(_node(inventory, node) for node in inventory.managed))),
-        **image_files(),
+        **image_files(base),
     }
 
 
@@ -54,20 +60,19 @@ def _check_names(inventory: Inventory) -> None:
             )
 
 
-def _kustomization() -> Tree:
+def _kustomization(inventory: Inventory) -> Tree:
     name, tag = containers.IMAGE.split(":")
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": list(RESOURCES),
+        "resources": [*RESOURCES, *_data_files(inventory)],
         "images": [{"name": name, "newName": name, "newTag": tag}],
     }
 
 
 def _namespace(inventory: Inventory) -> Tree:
-    """The `restricted` pod security standard, unless a node's data is on its machine, which needs a hostPath."""
-    level = "privileged" if any(node.data for node in inventory.managed) else "restricted"
-    labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/warn": level}
+    """No pod needs a privilege, so the `restricted` pod security standard is enforced."""
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": inventory.name, "labels": labels}}
 
 
@@ -104,22 +109,29 @@ def _secrets(inventory: Inventory) -> list[Tree]:
 
 
 def _policies(inventory: Inventory) -> list[Tree]:
-    """Only nodes can reach the fleet port; the control port and the nodes cannot be reached at all."""
-    nodes = [{"podSelector": {"matchLabels": {"fedsim/role": "node"}}}]
+    """Only nodes can reach the fleet port; the control port and the nodes cannot be reached at all. Nodes reach the server
+    and the cluster's name service, and the server nobody."""
+    nodes, server = ({"podSelector": {"matchLabels": {"fedsim/role": role}}} for role in ("node", "server"))
     fleet = [{"protocol": "TCP", "port": inventory.server.fleet_port}]
-    rules: dict[str, list[Tree]] = {"server": [{"from": nodes, "ports": fleet}], "node": []}
+    names = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}
+    name_service = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    rules: dict[str, tuple[list[Tree], list[Tree]]] = {
+        "server": ([{"from": [nodes], "ports": fleet}], []),
+        "node": ([], [{"to": [server], "ports": fleet}, {"to": [names], "ports": name_service}]),
+    }
     return [
         {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
-            "metadata": {"name": f"fedsim-{role}-ingress", "namespace": inventory.name},
+            "metadata": {"name": f"fedsim-{role}", "namespace": inventory.name},
             "spec": {
                 "podSelector": {"matchLabels": {"fedsim/role": role}},
-                "policyTypes": ["Ingress"],
+                "policyTypes": ["Ingress", "Egress"],
                 "ingress": ingress,
+                "egress": egress,
             },
         }
-        for role, ingress in rules.items()
+        for role, (ingress, egress) in rules.items()
     ]
 
 
@@ -231,17 +243,60 @@ def _stateful_set(space: str, name: str, service: str, own: Tree, config_hash: s
 
 
 def _with_data(tree: Tree, node: Node) -> Tree:
-    """Mounts the node's data from the machine of the cluster that `host` names, and runs the pod there."""
+    """Mounts the node's data, read-only: of a file nothing but the file itself."""
     pod = tree["spec"]["template"]["spec"]
-    source = containers.data_on_host(node)
-    kind = "File" if source.endswith(".npz") else "Directory"
-    pod["volumes"].append({"name": "data", "hostPath": {"path": source, "type": kind}})
-    pod["containers"][0]["volumeMounts"].append(
-        {"name": "data", "mountPath": containers.data_in_container(node), "readOnly": True}
-    )
-    if node.host not in pki.LOOPBACK:
-        pod["nodeSelector"] = {"kubernetes.io/hostname": node.host}
+    _, file = _data_place(node)
+    claim = {"claimName": _data_name(node), "readOnly": True}
+    pod["volumes"].append({"name": "data", "persistentVolumeClaim": claim})
+    mount = {"name": "data", "mountPath": containers.data_in_container(node), "readOnly": True}
+    pod["containers"][0]["volumeMounts"].append({**mount, **({"subPath": file} if file else {})})
     return tree
+
+
+def _data_files(inventory: Inventory) -> dict[str, File]:
+    """`data.yaml`, if a node has data on its machine. A pod that mounted the path itself would need a privilege, and the
+    namespace with it; a PersistentVolume is made by an administrator of the cluster, for this claim alone."""
+    found = [each for node in inventory.managed if node.data for each in _data_volume(inventory.name, node)]
+    return {"data.yaml": File.of(to_yaml(*found))} if found else {}
+
+
+def _data_volume(space: str, node: Node) -> list[Tree]:
+    folder, _ = _data_place(node)
+    name, volume = _data_name(node), f"{space}-{_data_name(node)}"
+    common = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    host = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node.host]}]}
+    where = {"nodeAffinity": {"required": {"nodeSelectorTerms": [host]}}} if node.host not in pki.LOOPBACK else {}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume, "labels": _labels(node.name)},
+            "spec": {
+                **common,
+                "capacity": {"storage": DATA_STORAGE},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": space, "name": name},
+                "hostPath": {"path": folder, "type": "Directory"},
+                **where,
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": space, "labels": _labels(node.name)},
+            "spec": {**common, "volumeName": volume, "resources": {"requests": {"storage": DATA_STORAGE}}},
+        },
+    ]
+
+
+def _data_place(node: Node) -> tuple[str, str]:
+    """The folder on the machine, and the file in it; empty: the folder itself is the data."""
+    source = PurePosixPath(containers.data_on_host(node))
+    return (str(source.parent), source.name) if source.suffix in DATA_FILES else (str(source), "")
+
+
+def _data_name(node: Node) -> str:
+    return f"{_name(node.name)}-data"
 
 
 def _name(name: str) -> str:

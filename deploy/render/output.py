@@ -1,18 +1,22 @@
 """Rendered files, and those that every kind has: the wheel of fedsim, and an inventory to operate the federation with."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from string import Template
 
 from fedsim.deploy import operators
-from fedsim.deploy.install import SOURCE, build_wheel
+from fedsim.deploy.install import build_wheel
 from fedsim.deploy.inventory import Inventory, Machine, joined_template
 from fedsim.errors import ConfigError
 
-CONSTRAINTS = SOURCE / "constraints.txt"
+REQUIREMENTS = "requirements.txt"
+BASE_IMAGE = "python:3.11-slim"
+PINNED = re.compile(r"[a-z0-9][\w./:-]*@sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,33 @@ def from_template(template: str, **values: object) -> File:
 
 
 def package_files() -> dict[str, File]:
-    """The wheel of fedsim, and the versions of its dependencies that it was tested with."""
+    """The wheel of fedsim, and the versions and hashes of it and of everything that it needs."""
     wheel = build_wheel()
-    return {wheel.name: File.of(wheel.read_bytes()), CONSTRAINTS.name: File.of(CONSTRAINTS.read_bytes())}
+    content = wheel.read_bytes()
+    own = f"./{wheel.name} \\\n    --hash=sha256:{sha256(content).hexdigest()}\n"
+    return {wheel.name: File.of(content), REQUIREMENTS: File.of(_template(REQUIREMENTS) + own)}
 
 
-def image_files() -> dict[str, File]:
-    """Everything that `docker build` needs."""
+def image_files(base: str) -> dict[str, File]:
+    """Everything that `docker build` needs. `base`: the image that this one is made from, IMAGE@sha256:DIGEST; empty: the
+    usual one, whatever it is when the image is built. Raises ConfigError for one without a digest."""
+    if base and not PINNED.fullmatch(base):
+        raise ConfigError(f"base image {base!r} is not pinned: give its digest, {BASE_IMAGE}@sha256:...")
     return {
         **package_files(),
-        "Dockerfile": File.of(_template("Dockerfile")),
+        "Dockerfile": from_template("Dockerfile", base=base or BASE_IMAGE),
         ".dockerignore": File.of(_template("dockerignore")),
     }
+
+
+def base_image_note(base: str) -> str:
+    """For README.txt: whether the image that this one is made from is pinned, and how."""
+    if base:
+        return f"So is the image that it is built on:\n  {base}"
+    return (
+        f"The image that it is built on\n  is not: {BASE_IMAGE} may be another one tomorrow. Look up its digest\n"
+        f"  (docker buildx imagetools inspect {BASE_IMAGE}) and render with --base-image {BASE_IMAGE}@sha256:..."
+    )
 
 
 def operator_inventory(inventory: Inventory, machines: Mapping[str, Machine], remark: str) -> File:

@@ -22,6 +22,7 @@ from fedsim.errors import ConfigError
 USER = "fedsim"
 REMARK = "The federation under systemd: `fedsim deploy status|run|logs --dir`. systemctl starts and stops it."
 ENVIRONMENT, HOMES = "/opt/fedsim", "/var/lib/fedsim"  # defaults of `python` and `home`
+HIDDEN = ("/home/", "/root/", "/run/user/")  # by ProtectHome
 NO_DEVICES = "PrivateDevices=yes"
 GPU_DEVICES = "DevicePolicy=closed\n" + "\n".join(
     f"DeviceAllow=char-{group} rw" for group in ("nvidia", "nvidia-frontend", "nvidia-uvm", "nvidia-caps")
@@ -30,7 +31,9 @@ CONTROL = '"$$0" -m fedsim.deploy.control'
 REGISTER_KEYS = f"ExecStartPost=/bin/sh -c '{CONTROL} ready && exec {CONTROL} register < nodes.json' {{}}\n"
 
 
-def files(inventory: Inventory) -> dict[str, File]:
+def files(inventory: Inventory, base: str = "") -> dict[str, File]:
+    if base:
+        raise ConfigError("a base image is for containers: systemd runs no image")
     nodes = inventory.managed
     roles: list[tuple[str, Machine]] = [("server", inventory.server), *((node.name, node) for node in nodes)]
     machines = {name: _with_absolute_paths(inventory, name, machine) for name, machine in roles}
@@ -40,7 +43,9 @@ def files(inventory: Inventory) -> dict[str, File]:
     written = _folder("server", machines["server"], server, NO_DEVICES, package)
     for node in nodes:
         devices = NO_DEVICES if node.device == "cpu" else GPU_DEVICES
-        written |= _folder(node.name, machines[node.name], machine_files.node_files(inventory, node), devices, package)
+        data = absolute_path(node.data, f"data of node {node.name}") if node.data else ""
+        found = machine_files.node_files(inventory, node)
+        written |= _folder(node.name, machines[node.name], found, devices, package, data)
     reached = {name: _as_service_user(machine) for name, machine in machines.items()}
     return {
         "README.txt": from_template("systemd.txt", name=inventory.name, machines=_install_commands(roles), user=USER),
@@ -54,7 +59,7 @@ def unit(name: str) -> str:
 
 
 def _folder(
-    name: str, machine: Machine, files: MachineFiles, devices: str, package: dict[str, File]
+    name: str, machine: Machine, files: MachineFiles, devices: str, package: dict[str, File], data: str = ""
 ) -> dict[str, File]:
     service = from_template(
         "unit.service",
@@ -67,6 +72,7 @@ def _folder(
         home_plain=machine.home.replace("%", "%%"),
         register=REGISTER_KEYS.format(_quoted(machine.python, command=True)) if name == "server" else "",
         devices=devices,
+        homes=_homes(machine.home, [str(PurePosixPath(machine.python).parent.parent), *([data] if data else [])]),
     )
     script = from_template(
         "install.sh",
@@ -102,6 +108,17 @@ def _as_service_user(machine: Machine) -> Machine:
     if machine.ssh:
         return replace(machine, ssh=f"{machine.ssh} {become}")
     return replace(machine, via=f"{machine.via} {become}".strip())
+
+
+def _homes(home: str, readable: list[str]) -> str:
+    """Hides the home folders of people, but what the service needs of them: its own home folder, its Python and its data."""
+    own = [("BindPaths", home), *(("BindReadOnlyPaths", path) for path in readable)]
+    needed = [(key, path) for key, path in own if f"{path}/".startswith(HIDDEN)]
+    if not needed:
+        return "ProtectHome=yes"
+    return "\n".join(
+        ["ProtectHome=tmpfs", *(f"{key}={_quoted(path.replace(':', chr(92) + ':'))}" for key, path in needed)]
+    )
 
 
 def _install_commands(machines: list[tuple[str, Machine]]) -> str:

@@ -1,9 +1,10 @@
 """`fedsim.run`, `resume`, `sweep` and `load`."""
 
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_type_hints
 
 from fedsim.api.callbacks import Step, StepCallback
 from fedsim.api.objects import Arrays, named, stored
@@ -15,6 +16,7 @@ from fedsim.results.observers import Observer, observed_by
 
 if TYPE_CHECKING:
     from fedsim.algorithm import Algorithm
+    from fedsim.sweeps.search import Search
 
 Folder = str | os.PathLike[str]
 
@@ -52,6 +54,7 @@ def run(
     """
     from fedsim.engine.launch import launch
 
+    _check_mapping("set", set)
     chosen = {"algorithm": algorithm, "dataset": dataset, "model": model, "partition": partition}
     given = {key: value for key, value in chosen.items() if value is not None}
     config = configuration({**given, **settings, **(set or {})}, file)
@@ -104,7 +107,7 @@ def sweep(
 ) -> dict[str, Result]:
     """Runs every combination of a sweep, several at a time on Ray; finished runs are not repeated.
 
-    file      a sweep file, or the name of a preset, without a search; or, instead of it:
+    file      a sweep file, or the name of a preset; or, instead of it:
     grid      the values of each key that varies: {"algorithm": ["fedavg", my_algorithm], "seed": [0, 1, 2]}
     out       the folder of all runs; runs/ and the sweep's name unless given
     jobs      runs at a time; one per core unless given
@@ -113,13 +116,27 @@ def sweep(
 
     Returns the results by the name of the run. Raises ConfigError for a sweep that cannot run, FedsimError if runs fail.
     """
+    from fedsim.results.record import asked
+    from fedsim.sweeps.manifest import PlannedRun, SweepManifest
     from fedsim.sweeps.runner import Cell, ray_session, run_cells
+    from fedsim.sweeps.study import run_search
 
-    home, configs = _cells(file, grid, {**settings, **(set or {})})
+    _check_mapping("set", set)
+    _check_mapping("grid", grid)
+    home, configs, search = _cells(file, grid, {**settings, **(set or {})})
     home = home if out is None else Path(out)
-    cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
-    with ray_session():
+
+    def run_all(cells: list[Cell]) -> None:
         run_cells(cells, jobs or os.cpu_count() or 1, lambda: None)
+
+    with ray_session():
+        if search is not None:
+            configs, _ = run_search(search, configs, home, run_all)
+        cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
+        if grid is not None:
+            planned = {name: PlannedRun(asked(config)) for name, config in configs.items()}
+            SweepManifest(home.name, runs=planned).write(home)
+        run_all(cells)
     if failed := [cell for cell in cells if cell.status == "failed"]:
         raise FedsimError("; ".join(f"{cell.name}: {cell.failure}" for cell in failed))
     return {cell.name: Result(cell.folder) for cell in cells}
@@ -127,20 +144,22 @@ def sweep(
 
 def _cells(
     file: Folder | None, grid: Mapping[str, Sequence[Any]] | None, settings: Mapping[str, Any]
-) -> tuple[Path, dict[str, RunConfig]]:
-    """The default folder of a sweep, and the configuration of each of its runs."""
+) -> "tuple[Path, dict[str, RunConfig], Search | None]":
+    """The default folder of a sweep, the configuration of each of its runs, and the search before them."""
     from fedsim.sweeps.sweep_file import grid_cells, read_sweep
 
     if (file is None) == (grid is None):
         raise ConfigError("a sweep needs either a file or a grid")
-    seed = int(settings.get("seed", 0))
+    seed = _seed(settings)
     if grid is not None:
+        if single := [
+            key for key, values in grid.items() if isinstance(values, str) or not isinstance(values, Iterable)
+        ]:
+            raise ConfigError(f"grid: {single[0]} needs a list of values, not {grid[single[0]]!r}")
         axes = {key_of(key): [_scalar(key_of(key), value, seed) for value in values] for key, values in grid.items()}
-        return Path("runs/sweep"), grid_cells(axes, _scalars(settings))
+        return Path("runs/sweep"), grid_cells(axes, _scalars(settings)), None
     found = read_sweep(os.fspath(file or ""), [f"{key}={value}" for key, value in _scalars(settings).items()])
-    if found.search is not None:
-        raise ConfigError(f"{file} has a [search]: run it with `fedsim sweep {file}`")
-    return Path("runs") / found.name, found.cells
+    return Path("runs") / found.name, found.cells, found.search
 
 
 def configuration(settings: Mapping[str, Any], file: Folder | None = None) -> RunConfig:
@@ -150,8 +169,19 @@ def configuration(settings: Mapping[str, Any], file: Folder | None = None) -> Ru
 
 
 def _scalars(settings: Mapping[str, Any]) -> dict[str, Scalar]:
-    seed = int(settings.get("seed", 0))
+    seed = _seed(settings)
     return {key_of(key): _scalar(key_of(key), value, seed) for key, value in settings.items()}
+
+
+def _seed(settings: Mapping[str, Any]) -> int:
+    """Of the run, for what is drawn before there is a configuration; a wrong one is refused there."""
+    given = settings.get("seed", 0)
+    return given if isinstance(given, int) else 0
+
+
+def _check_mapping(name: str, given: Any) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f'{name} must be a mapping from keys to values, such as {{"lr": ...}}, not {given!r}')
 
 
 def _scalar(key: str, value: Any, seed: int) -> Scalar:
@@ -167,3 +197,17 @@ def _scalar(key: str, value: Any, seed: int) -> Scalar:
 
 def _observers(on_step: Callable[[Step], object] | None, callbacks: Sequence[Observer]) -> list[Observer]:
     return [*callbacks, *([] if on_step is None else [StepCallback(on_step)])]
+
+
+def _with_keys(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of `run` with every configuration key by name, for notebooks, which complete what it lists."""
+    given = inspect.signature(function)
+    before = [p for p in given.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    hints = get_type_hints(Settings)
+    keys = [
+        inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for k, hint in hints.items()
+    ]
+    return given.replace(parameters=[*before, *keys])
+
+
+run.__signature__ = _with_keys(run)  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ class Predictor(nn.Module):
 def personal_model(result: "Result", client: int) -> nn.Module:
     """The model that a client uses. Raises ConfigError if the run is not finished or has no such client."""
     config = _finished(result).config.replace(resume=False)
-    if not 0 <= client < config.clients:
+    if client not in range(config.clients):  # of whatever type it is
         raise ConfigError(f"client {client} does not exist: the run has clients 0 to {config.clients - 1}")
     grid = InlineGrid(config)
     try:

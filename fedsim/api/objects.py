@@ -24,6 +24,11 @@ def named(kind: str, given: Any) -> str:
     name = getattr(given, "name", None) or getattr(given, "__name__", None)
     if not isinstance(name, str) or not (kind != "model" or callable(given)):
         raise ConfigError(f"{kind}={given!r} is neither a name nor an object that fedsim can use as a {kind}")
+    if kind == "model" and isinstance(given, type):
+        from torch import nn
+
+        if not issubclass(given, nn.Module):
+            raise ConfigError(f"model={name} is a class, but not a network (torch.nn.Module)")
     registry.add(kind, name, given)
     return name
 
@@ -47,6 +52,8 @@ def stored(dataset: str | os.PathLike[str] | Arrays, seed: int) -> str:
 def _by_name(dataset: Arrays, seed: int) -> dict[str, NDArray[Any]]:
     if isinstance(dataset, Mapping):
         return {str(name): _array(value) for name, value in dataset.items()}
+    if not isinstance(dataset, Sequence):
+        raise ConfigError(f"a dataset is a name, a file or arrays, not {dataset!r}")
     if len(dataset) not in (2, len(NAMES)):
         raise ConfigError(f"a dataset is (x, y) or ({', '.join(NAMES)}), not {len(dataset)} arrays")
     arrays = [_array(value) for value in dataset]

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedsim.config import RunConfig, parse
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, unknown
 from fedsim.report.runs import RunResult
+from fedsim.results.curves import KINDS
 from fedsim.results.record import SUMMARY, read_summary
 
 if TYPE_CHECKING:
@@ -60,11 +61,13 @@ class Result:
 
     def metric(self, name: str | None = None, kind: KindOfModel = "personal") -> "pd.DataFrame":
         """A metric of the run (the main one unless given), a row per evaluated round and a column per client. A client
-        that was not evaluated in a round keeps its previous value. Raises ConfigError for an unknown metric."""
+        that was not evaluated in a round keeps its previous value. Raises ConfigError for an unknown metric or kind."""
         import pandas as pd
 
         from fedsim.report.runs import choose_metric
 
+        if kind not in KINDS:
+            unknown("kind of model", str(kind), KINDS)
         series = self._run.series(kind, choose_metric([self._run], name).name)
         rounds = pd.Index(series.rounds, name="round")
         return pd.DataFrame(series.values, rounds, pd.Index(self._run.clients, name="client"))
@@ -86,6 +89,8 @@ class Result:
         """The metric over the rounds and for every client at the end; also written to `path`, if it is given."""
         from fedsim.report.figures import metric_figure
 
+        if kind not in KINDS:
+            unknown("kind of model", str(kind), KINDS)
         return metric_figure([self._run], None if path is None else Path(path), metric, kind)
 
     def model(self, client: int | None = None) -> "nn.Module":

@@ -17,6 +17,7 @@ LEVELS = {
     "inline": "fedsim.chaos.inline:Inline",
     "grid": "fedsim.chaos.grid:Grid",
     "ray": "fedsim.chaos.ray:Ray",
+    "federation": "fedsim.deploy.chaos.federation:Federation",
 }
 OUTCOMES = (oracle.SAME, oracle.REFUSED, oracle.LOST, oracle.WRONG, oracle.HUNG)
 FAILED = (oracle.WRONG, oracle.HUNG)
@@ -35,6 +36,16 @@ class Result:
     notes: list[str]  # what was done
     seconds: float
     cpu: float
+
+
+def attempt(trial: Trial) -> tuple[str, list[str]]:
+    """Injects the fault of a trial; returns the outcome and what is wrong with it."""
+    trial.level.twin(trial.scenario)
+    try:
+        trial.fault.inject(trial)
+    except RuntimeError as error:  # a command that must succeed did not
+        return oracle.WRONG, [str(error), *trial.level.leftovers()]
+    return oracle.judge(trial)
 
 
 def draw(seed: int, level: type[Level], number: int) -> tuple[type[Fault], Random]:
@@ -60,8 +71,11 @@ class Campaign:
         self.seed, self.folder, self.results = seed, folder, list[Result]()
         self._classes: list[type[Level]] = [load(LEVELS[name]) for name in levels]
 
-    def run(self, faults: int, minutes: float, report: Callable[[Result], None], only: int | None = None) -> None:
-        """Tries so many faults; no trial begins after so many minutes. `only`: the trial with this number alone."""
+    def run(
+        self, faults: int, minutes: float, report: Callable[[Result], None], first: int = 0, only: int | None = None
+    ) -> None:
+        """Tries so many faults; no trial begins after so many minutes. `first`, `only`: those from this number of a level
+        on, or that with this number alone."""
         deadline = time.monotonic() + 60 * minutes
         for kind in self._classes:
             shutil.rmtree(self.folder / kind.name, ignore_errors=True)  # of an earlier campaign
@@ -72,18 +86,16 @@ class Campaign:
             for kind, number in schedule(self._classes, faults):
                 if time.monotonic() > deadline:
                     return
-                if only in (None, number):
+                if number >= first and only in (None, number):
                     self.results.append(self._try(opened[kind], number))
                     report(self.results[-1])
 
     def _try(self, level: Level, number: int) -> Result:
         fault, rng = draw(self.seed, type(level), number)
         scenario = rng.choice([s for s in level.scenarios if not fault.scenarios or s.name in fault.scenarios])
-        level.twin(scenario)
         trial = Trial(number, level, fault(), scenario, rng, level.folder / "trials" / str(number))
         began = time.monotonic()
-        trial.fault.inject(trial)
-        outcome, problems = oracle.judge(trial)
+        outcome, problems = attempt(trial)
         if outcome not in FAILED:
             shutil.rmtree(trial.folder)
         seconds, cpu = time.monotonic() - began, sum(ended.cpu for ended in trial.ended)

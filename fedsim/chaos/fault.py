@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 from fedsim.chaos.process import Ended
 from fedsim.errors import FedsimError
 from fedsim.results.checkpoint import FOLDER as CHECKPOINT
+from fedsim.results.events import EVENTS
 from fedsim.results.record import read_manifest, read_summary
 
 RUN, CACHE = "run", "cache"  # in the folder of a trial
@@ -154,9 +155,21 @@ class Level(ABC):
     def twin(self, scenario: Scenario) -> Path:
         """The folder of the undisturbed run of a scenario."""
 
+    def events(self, trial: Trial) -> Path:
+        """Where the run of a trial writes its events."""
+        return trial.run / EVENTS
+
     def weights(self, run: Path) -> str:
         """A fingerprint of everything that was learned in a run that is finished."""
         return str(read_summary(run)["weights_sha256"])
+
+    def same_weights(self, run: Path, other: Path) -> bool:
+        """Whether two runs that are finished have learned the same."""
+        return self.weights(run) == self.weights(other)
+
+    def same_model(self, run: Path, other: Path) -> bool:
+        """Whether the server has the same models, whatever clients keep themselves."""
+        return bool(read_summary(run)["weights_sha256"] == read_summary(other)["weights_sha256"])
 
     def leftovers(self) -> list[str]:
         """What is there between two trials and should not be."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HITS, NOTES = "hits.jsonl", "alterations.txt"  # in the folder of a trial
 FIRST_JOBS = 12  # every scenario has at least so many training jobs
 RAISED, UNAVAILABLE = 2, 3  # Flower's error codes
-LIMIT = 3  # seconds for a job of a client that hangs
+LIMIT = 12  # seconds for a job, so that nobody but a client that hangs takes longer
 STRANGER = 900  # the node id of an uninvited node
 
 

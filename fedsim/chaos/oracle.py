@@ -54,8 +54,8 @@ def _compare(trial: Trial) -> tuple[str, list[str]]:
     if manifest["resumed"] and trial.earned > manifest["resumed"][-1]:
         found.append(f"{trial.earned} rounds were done, but it went on after round {manifest['resumed'][-1]}")
     found += _leftovers(trial, twin)
-    if trial.level.weights(run) != trial.level.weights(twin):
-        same = [each for each in trial.twins if read_summary(each)["weights_sha256"] == summary["weights_sha256"]]
+    if not trial.level.same_weights(run, twin):
+        same = any(trial.level.same_model(run, each) for each in trial.twins)
         return LOST, [*found, *([] if same else ["its weights differ"])]
     if not trial.fault.loss or trial.fault.refusal:
         if without_measurements(events) != without_measurements(read_events(twin)):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,40 +10,26 @@ from fedsim.chaos.crashes import earned
 from fedsim.chaos.fault import Fault, Prepare, Process, Scenario, Trial
 from fedsim.chaos.forked import Forked, command
 from fedsim.chaos.grid import Grid
+from fedsim.chaos.midway import ROUNDS, Midway, await_rounds
 from fedsim.chaos.process import Copy, command_of, members
-from fedsim.results.events import EVENTS
 
 LONGER = ("workers=2", "local-steps=150", "rounds=6", "timeout=8")  # there must be time to kill something
-ROUNDS = 4  # after one of these something happens
-RAY_ENDS = 40.0  # seconds for Ray's own processes to end after a run that was killed
+RAY_ENDS = 120.0  # seconds for Ray's own processes to end after a run that was killed
 WORKER, RAYLET, GCS = "ray::Worker", "raylet/raylet", "gcs_server"  # in command lines
 
 
-class KillPart(Fault):
-    """SIGKILL for one of Ray's processes. If the run cannot go on, it says so and is resumed."""
+class KillPart(Midway):
+    """SIGKILL for one of Ray's processes."""
 
     part: str
+    number = signal.SIGKILL
 
-    def inject(self, trial: Trial) -> None:
-        process = trial.start()
-        after = trial.rng.randint(1, ROUNDS)
-        self.disturb(trial, process, after)
-        ended = trial.wait(process)
-        if ended.code:
-            if "`fedsim resume`" not in ended.output:
-                trial.problems.append(f"it does not say how to go on: {ended.output[-300:]}")
-            trial.earned = earned(trial)
-            trial.finish()
-
-    def disturb(self, trial: Trial, process: Process, after: int) -> None:
-        await_rounds(trial, process, after)
+    def disturb(self, trial: Trial, process: Process) -> None:
         found = sorted(pid for pid in members(process.pid) if self.part in command_of(pid))
-        trial.notes.append(f"{self.part} after round {after}")
+        trial.notes.append(self.part)
         if found:
             with suppress(ProcessLookupError):
                 os.kill(trial.rng.choice(found), self.number)
-
-    number = signal.SIGKILL
 
 
 class KillWorker(KillPart):
@@ -84,15 +69,6 @@ class KillRun(Fault):
         trial.wait(process)
         trial.earned = earned(trial)
         trial.finish()
-
-
-def await_rounds(trial: Trial, process: Process, rounds: int) -> None:
-    """Returns once a run has done so many rounds, or has ended."""
-    events: Path = trial.run / EVENTS
-    deadline = time.monotonic() + trial.level.patience
-    while not process.ended(0.005) and time.monotonic() < deadline:
-        if events.exists() and events.read_text().count('"kind": "step"') >= rounds:
-            return
 
 
 class Ray(Forked):

@@ -35,9 +35,7 @@ def straggle(message: Message, context: Context, call_next: Callable[[Message, C
 app = ClientApp(mods=[straggle])
 STATE_DIR = "state-dir"  # node config: where the node keeps its client's state
 NODES = 128  # configurations of nodes that are kept
-LABEL_COUNTS = (
-    "label-counts"  # node config: false, if the server must not learn how many samples of each class there are
-)
+LABEL_COUNTS = "label-counts"  # node config: whether the server learns how many samples of each class there are
 OWN = "own"  # the partition of silos that each bring their own data
 
 
@@ -128,7 +126,8 @@ def _client_id(context: Context) -> int:
 
 
 def _tells_label_counts(context: Context) -> bool:
-    return bool(context.node_config.get(LABEL_COUNTS, True))
+    """Those of its own data a node tells only if it is told to."""
+    return bool(context.node_config.get(LABEL_COUNTS, "data" not in context.node_config))
 
 
 def _config(context: Context) -> RunConfig:

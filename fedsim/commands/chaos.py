@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedsim.chaos.campaign import Campaign, Result
 
 DEFAULT_LEVELS = ("inline", "grid", "ray")
-CHOICES = ("inline", "grid", "ray")
+CHOICES = (*DEFAULT_LEVELS, "federation")
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -22,23 +22,38 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         choices=CHOICES,
         help=f"where runs happen, may be repeated (default: {', '.join(DEFAULT_LEVELS)})",
     )
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with the fault with this number")
     parser.add_argument("--only", type=int, metavar="N", help="only the fault with this number of one level")
     parser.add_argument("--out", type=Path, default=Path("chaos"), help="folder for results (default: %(default)s)")
+    parser.add_argument(
+        "--from", dest="files", nargs="+", type=Path, metavar="JSON", help="inject nothing; with --into"
+    )
+    parser.add_argument(
+        "--into", type=Path, metavar="PAGE", help="write the table of these results into a Markdown page"
+    )
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
     from fedsim.chaos.campaign import Campaign
+    from fedsim.chaos.matrix import markdown, publish
     from fedsim.chaos.process import preload
     from fedsim.files import write_json
 
+    if args.files:
+        publish(args.files, args.into) if args.into else print(markdown(args.files))
+        return 0
     levels = args.level or DEFAULT_LEVELS
     campaign = Campaign(args.seed, levels, args.out.resolve())
     preload()
+
+    def report(result: "Result") -> None:
+        print(told(result), flush=True)
+        write_json(args.out / "chaos.json", campaign.as_json(), durable=False)  # each time: a campaign may be killed
+
     try:
-        campaign.run(args.faults, args.minutes, lambda result: print(told(result), flush=True), args.only)
+        campaign.run(args.faults, args.minutes, report, args.first, args.only)
     finally:
-        write_json(args.out / "chaos.json", campaign.as_json())
         show(campaign)
     for result in campaign.failed():
         again = f"fedsim chaos --seed {args.seed} --level {result.level} --faults {args.faults} --only {result.number}"

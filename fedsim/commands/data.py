@@ -1,15 +1,13 @@
 """`fedsim data`: fetch or prepare a dataset, or write the clients of a partition as files."""
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim import config as configs
 from fedsim.commands.run import add_config
 from fedsim.errors import ConfigError
+from fedsim.results.waiting import waiting
 
 if TYPE_CHECKING:
     from fedsim.partitions.datasets import Dataset
@@ -55,10 +53,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"cannot draw {args.plot}: there is no folder {args.plot.parent}")
     from fedsim.partitions.datasets import load
 
-    with _bar(f"preparing {args.name}") as progress:
+    with waiting(f"preparing {args.name}") as progress:
         dataset = load(args.name, args.root, configs.read(None, args.set).params("data"), progress)
         samples = len(dataset.targets)
-        progress(samples, samples)
     trains = len(dataset.labels.train)
     targets = f"{dataset.classes} classes" if dataset.classes else f"real-valued targets ({dataset.objective})"
     print(f"{args.name}: {trains} training and {samples - trains} test samples, {targets}, {_shape(dataset)}")
@@ -98,18 +95,7 @@ def _split(args: argparse.Namespace) -> int:
     if args.out is None or args.root:
         raise ConfigError(f"`fedsim data {SPLIT}` needs --out DIR, and takes data-root with --set")
     config = configs.read(args.file, args.set)
-    with _bar(f"splitting {config.dataset}") as progress:
+    with waiting(f"splitting {config.dataset}") as progress:
         export(config, args.out, progress)
     print(f"{config.clients} silos of {config.dataset} (partition={config.partition}): {args.out}/client-*.npz")
     return 0
-
-
-@contextmanager
-def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

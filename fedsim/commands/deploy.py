@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim.commands.resume import add_any_version, read_resumable
 from fedsim.commands.run import add_config, print_result
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.results.waiting import waiting
 
 if TYPE_CHECKING:
     from fedsim.config import RunConfig
@@ -102,6 +103,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     render = verb("render", _render, "write files for Docker Compose, systemd or Kubernetes")
     render.add_argument("kind", choices=("compose", "systemd", "kubernetes"))
     render.add_argument("--out", type=Path, help="folder for the files (default: rendered/KIND)")
+    render.add_argument("--base-image", default="", metavar="IMAGE@sha256:DIGEST", help="that containers are made from")
 
 
 def _add_passphrase_file(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +136,8 @@ def _init(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     federation = _federation(args)
-    federation.up(args.install, args.wait)
+    with waiting(f"starting {federation.inventory.name}"):
+        federation.up(args.install, args.wait)
     joined = f", {len(federation.joined)} joined" if federation.joined else ""
     print(f"{federation.inventory.name} is up: {len(federation.nodes)} nodes online{joined}")
     return 0
@@ -303,6 +306,6 @@ def _render(args: argparse.Namespace) -> int:
     from fedsim.deploy.inventory import FILE, read
     from fedsim.deploy.render import render
 
-    for path in render(read(args.dir / FILE), args.kind, args.out or Path("rendered") / args.kind):
+    for path in render(read(args.dir / FILE), args.kind, args.out or Path("rendered") / args.kind, args.base_image):
         print(path)
     return 0

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.what is None or args.what in kinds:
         found = {plural: _names(plural) for plural in ([args.what] if args.what else kinds)}
     elif not (found := {plural: [args.what] for plural in kinds if args.what in _names(plural)}):
-        unknown("kind or name", args.what, kinds, further=[name for plural in kinds for name in _names(plural)])
+        unknown("kind or name", args.what, kinds, further=all_names())
     entries = {plural: [_entry(plural, name) for name in names] for plural, names in found.items()}
     if args.json:
         print(json.dumps(entries, indent=1))
@@ -46,6 +46,12 @@ def run(args: argparse.Namespace) -> int:
         for plural, (entry,) in entries.items():
             _print_one(plural, entry)
     return 0
+
+
+def all_names() -> list[str]:
+    """Everything that `fedsim list` takes."""
+    kinds = [*KIND_OF, PRESETS]
+    return sorted({*kinds, *(name for plural in kinds for name in _names(plural))})
 
 
 def _names(plural: str) -> list[str]:
@@ -113,10 +119,12 @@ def _print_parameters(rows: Sequence[tuple[str, ...]]) -> None:
     if not rows:
         print("no parameters")
         return
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from fedsim.report.tables import show
 
     table = Table("parameter", "default", "type", "meaning", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+        table.add_row(*map(escape, row))
+    show(table)

@@ -9,6 +9,7 @@ from fedsim import config as configs
 from fedsim.commands.run import add_config
 from fedsim.config import RunConfig
 from fedsim.errors import ConfigError
+from fedsim.results.waiting import waiting
 
 MEASURES = ("eq2", "eq3", "emd", "1-cka")  # the keys of report.heterogeneity.DISTANCES
 
@@ -44,7 +45,11 @@ def _data(variants: list[RunConfig], args: argparse.Namespace) -> int:
     from fedsim.report import heterogeneity
     from fedsim.report.tables import show
 
-    results = [summarize(config) for config in variants]
+    with waiting("measuring the clients' data") as progress:
+        results = []
+        for number, config in enumerate(variants):
+            progress(number, len(variants))
+            results.append(summarize(config))
     if args.json:
         listed = [found.as_json() for found in results]
         print(json.dumps(listed if args.compare else listed[0], indent=1))
@@ -66,7 +71,8 @@ def _layers(variants: list[RunConfig], args: argparse.Namespace) -> int:
     from fedsim.report import heterogeneity
     from fedsim.report.tables import show
 
-    found = {config.partition: layer_similarity(config) for config in variants}
+    with waiting("training the clients' models"):
+        found = {config.partition: layer_similarity(config) for config in variants}
     if args.json:
         print(json.dumps({n: {k: m.tolist() for k, m in layers.items()} for n, layers in found.items()}))
     else:

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsim.results.waiting import waiting
+
 if TYPE_CHECKING:
     from fedsim.report.collection import RunCollection
 
@@ -50,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from fedsim.report.collection import collect_runs
     from fedsim.report.result_tables import cost_table, result_table
 
-    found = collect_runs(args.runs, args.metric, args.heatmap)
+    with waiting("reading the runs"):
+        found = collect_runs(args.runs, args.metric, args.heatmap)
     if args.target is not None:
         found.metric.check_target(args.target, "--target")
     print_report(found, args.plot, args.target)
@@ -65,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from fedsim.report.page import write_page
 
-        write_page(found, args.html, args.target)
+        with waiting("writing the page"):
+            write_page(found, args.html, args.target)
         print(f"page: {args.html}")
     return 0
 
@@ -105,7 +109,9 @@ def print_report(found: "RunCollection", figures: Path | None, target: float | N
     show(time_table(settings))
     show(results_table("costs of a run: seconds of this machine, megabytes", cost_table(settings)))
     if figures is not None:
-        _write_figures(found, figures)
+        with waiting("drawing figures"):
+            _write_figures(found, figures)
+        print(f"figures: {figures}/*.png ({len(list(figures.glob('*.png')))} files)")
 
 
 def _write_figures(found: "RunCollection", folder: Path) -> None:
@@ -141,4 +147,3 @@ def _write_figures(found: "RunCollection", folder: Path) -> None:
         matrix_figure(each, folder / f"matrices-{label}.png")
         cluster_figure(each, folder / f"clusters-{label}.png")
         judged_figure(each, folder / f"public-tests-{label}.png")
-    print(f"figures: {folder}/*.png ({len(list(folder.glob('*.png')))} files)")

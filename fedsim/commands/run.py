@@ -13,6 +13,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--engine", choices=ENGINES, default="ray", help="where clients run (default: %(default)s)")
     parser.add_argument("--out", help="the run folder (default: a new one below runs/)")
     parser.add_argument("--ray-address", metavar="HOST:PORT", help="join this Ray cluster instead of starting one")
+    parser.add_argument("--dry-run", action="store_true", help="tell what the run would be and cost; write nothing")
     parser.set_defaults(handler=run)
 
 
@@ -28,6 +29,11 @@ def run(args: argparse.Namespace) -> int:
 
     out = [f"out={args.out}"] if args.out else []
     config = configs.read(args.file, [*args.set, *out])
+    if args.dry_run:
+        from fedsim.commands.dry_run import show_preview
+
+        show_preview(config, args.engine)
+        return 0
     print_result(launch(config, args.engine, args.ray_address))
     return 0
 

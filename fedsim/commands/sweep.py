@@ -35,6 +35,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--ray-address", metavar="HOST:PORT", help="join this Ray cluster, whose machines share the folders"
     )
+    parser.add_argument("--dry-run", action="store_true", help="tell what the sweep would be and cost; write nothing")
     parser.set_defaults(handler=run)
 
 
@@ -45,6 +46,11 @@ def run(args: argparse.Namespace) -> int:
     sweep = read_sweep(args.file, args.set)
     home: Path = args.out or Path("runs") / sweep.name
     print(f"{sweep.name}: {sweep.about or f'{len(sweep.cells)} runs'}")
+    if args.dry_run:
+        from fedsim.commands.dry_run import show_sweep
+
+        show_sweep(sweep, home, args.jobs)
+        return 0
     configs: Mapping[str, RunConfig] = sweep.cells
     searches: Sequence[SearchResult] = ()
     with ray_session():
@@ -52,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             from fedsim.sweeps.study import run_search
 
             configs, searches = run_search(sweep.search, configs, home, lambda cells: _run(cells, args), args.retry)
-        _manifest(sweep, configs, searches).write(home)
+        manifest(sweep, configs, searches).write(home)
         cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
         _run(cells, args)
     finished, failed = ([cell for cell in cells if cell.status == status] for status in ("finished", "failed"))
@@ -64,9 +70,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _manifest(
-    sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]"
-) -> "SweepManifest":
+def manifest(sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]") -> "SweepManifest":
+    """What reports need to know of a sweep: its runs, and the published numbers of each."""
     from fedsim.results.record import asked
     from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 
@@ -103,12 +108,12 @@ def _run(cells: "list[Cell]", args: argparse.Namespace) -> None:
     for cell in cells:
         if args.retry:
             cell.retry()
-    with _progress_display(cells) as update:
+    with progress_display(cells) as update:
         run_cells(cells, args.jobs, update, args.ray_address)
 
 
 @contextmanager
-def _progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
+def progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
     """Yields a function that updates a live table on a terminal, or prints a line for every run that ends."""
     started = time.monotonic()
     if sys.stdout.isatty():

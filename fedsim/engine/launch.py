@@ -9,7 +9,9 @@ from fedsim.engine import ENGINES
 from fedsim.engine.base import RUN_ID, SERVER_NODE, LocalGrid
 from fedsim.errors import unknown
 from fedsim.results.record import new_folder
+from fedsim.results.waiting import waiting
 from fedsim.server.run import pace_and_stragglers
+from fedsim.trackers.base import trackers_of
 
 
 def open_grid(config: RunConfig, engine: str, ray_address: str | None = None) -> LocalGrid:
@@ -30,9 +32,12 @@ def launch(config: RunConfig, engine: str, ray_address: str | None = None) -> Pa
     from fedsim.server.app import app
 
     pace_and_stragglers(config)  # an impossible pace or straggler model is refused before anything starts
-    shares(config)  # prepared once, before many workers need it
+    trackers_of(config)  # so is a tracker that is not installed
+    with waiting(f"preparing {config.dataset}"):
+        shares(config)  # once, before many workers need it
     config = config if config.resume else config.replace(out=str(new_folder(config)))
-    grid = open_grid(config, engine, ray_address)
+    with waiting(f"starting {engine}"):
+        grid = open_grid(config, engine, ray_address)
     try:
         app(grid, Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(config.flat())))
     finally:

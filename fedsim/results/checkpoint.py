@@ -51,9 +51,13 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint into a run folder and removes all others but the one before it. When it returns, the checkpoint
     is on the disk; raises StorageError if it does not fit there."""
-    path = folder / FOLDER / f"step-{checkpoint.step:06d}.npz"
+    path = folder / FOLDER / file_name(checkpoint.step)
     write_npz(path, dump(checkpoint))
     keep_until(folder, checkpoint.step)
+
+
+def file_name(step: int) -> str:
+    return f"step-{step:06d}.npz"
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -115,6 +119,8 @@ def _read(path: Path, state: type[Any], fresh: Any) -> Checkpoint:
         restored = undump({**arrays, **tables}, (Checkpoint, ClientState, state))
         if not isinstance(restored, Checkpoint):
             raise ValueError(f"it holds a {type(restored).__name__}")
+        if not isinstance(restored.step, int) or path.name != file_name(restored.step):
+            raise ValueError(f"it holds step {restored.step!r}")
     except Exception as error:  # its bits are those that were written: another version wrote it, or another program
         raise FedsimError(
             f"checkpoint {path} cannot be read by this version: {error or type(error).__name__}"

@@ -57,13 +57,14 @@ class Messenger:
     def send(self, jobs: Sequence[Job], deadline: float | None = None) -> list[Failure]:
         """Sends jobs; returns a failure for each that the grid refused. `deadline`: instead of the full time limit."""
         began, encoder = time.perf_counter(), wire.Encoder()
+        ttl = self._timeout if deadline is None else max(1.0, min(self._timeout, deadline - time.monotonic()))
         messages = [
             wire.pack_job(
                 job,
                 self._node_of(job.client),
                 self.run,
                 self._classes,
-                self._timeout,
+                ttl,
                 encoder,
                 self._injects,
                 self.roles,
@@ -121,8 +122,10 @@ class Messenger:
         return bool(gone)
 
     def resend(self, message_ids: Iterable[str]) -> bool:
-        """Sends jobs again whose messages were lost, with their old deadlines; returns whether the grid refused one."""
-        for sent in map(self.in_flight.pop, message_ids):
+        """Sends jobs again whose messages were lost, with their old deadlines; returns whether the grid refused one. A job
+        past its deadline is left: `receive` fails it."""
+        now = time.monotonic()
+        for sent in [self.in_flight.pop(key) for key in message_ids if self.in_flight[key].deadline > now]:
             log.warning(
                 "client %d: its job or its answer was lost on the way, sending it again",
                 sent.job.client,

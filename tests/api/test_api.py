@@ -1,9 +1,10 @@
 """The Python API: runs from keyword arguments and objects, and what a `Result` gives."""
 
+import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import fedsim
-from fedsim import registry
 from fedsim.api.functions import configuration
 from fedsim.api.settings import Settings
 from fedsim.config import RunConfig
@@ -26,14 +26,7 @@ from fedsim.strategies.fedavg import FedAvg
 QUICK: dict[str, Any] = {"clients": 3, "model": "mlr", "engine": "inline"}
 
 
-@pytest.fixture(autouse=True)
-def _own_names() -> Iterator[None]:
-    """Names that a test adds are gone after it."""
-    yield
-    for kind, name in registry.added():
-        registry._objects.pop((kind, name))
-        registry.providers(kind).pop(name)
-    registry.find.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_names")
 
 
 class Halved(fedsim.LocalSGD):
@@ -70,7 +63,13 @@ def halves(labels: Labels, clients: int, params: NoKeys, rng: np.random.Generato
 
 def test_keyword_arguments_are_the_configuration_keys() -> None:
     separate = {"algorithm", "dataset", "model", "partition", "out", "resume", "any_version", "sections"}
-    assert set(Settings.__annotations__) == {f.name for f in fields(RunConfig)} - separate
+    keys = {f.name for f in fields(RunConfig)} - separate
+    assert set(Settings.__annotations__) == keys
+    shown = inspect.signature(fedsim.run).parameters  # what a notebook completes
+    assert keys < set(shown)
+    assert shown["lr_schedule"].annotation is str
+    assert list(shown)[:3] == ["algorithm", "dataset", "model"]
+    assert set(fedsim.__all__) <= set(dir(fedsim))
 
 
 def test_values_become_what_a_configuration_holds() -> None:
@@ -93,6 +92,10 @@ def test_a_script_trains_plots_and_loads_a_personal_model(tmp_path: Path) -> Non
     assert "worst client" in result._repr_html_()
     assert result.costs["bytes"] == result.summary["bytes_up"] + result.summary["bytes_down"]
     assert result.failures.empty
+    with pytest.raises(ConfigError, match=r"unknown kind of model 'persnal'.* Did you mean 'personal'"):
+        result.accuracy("persnal")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="client x does not exist: the run has clients 0 to 2"):
+        result.model(client="x")  # type: ignore[arg-type]
     for client in range(3):
         assert accuracy_of(result, client) == pytest.approx(table.loc[2, client])
 
@@ -154,6 +157,7 @@ def test_an_object_may_not_take_the_name_of_a_built_in_algorithm() -> None:
         ((1, 2, 3), r"not 3 arrays"),
         (([[1.0]] * 3, [0, 1]), "3 samples and y has 2"),
         (([[1], [1, 2]], [0, 1]), "rows of equal length"),
+        (3, "a name, a file or arrays, not 3"),
     ],
 )
 def test_bad_arrays_are_refused(dataset: Any, said: str) -> None:
@@ -202,6 +206,23 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not the folder of a run"):
         fedsim.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fedsim.run(set="lr=1"), "set must be a mapping from keys to values"),
+        (lambda: fedsim.run(model=int), r"model=int is a class, but not a network"),
+        (lambda: fedsim.run(seed="one"), "seed must be of type int, not 'one'"),
+        (lambda: fedsim.run(roundz=1), "Did you mean 'rounds'"),
+        (lambda: fedsim.run(engine="rey"), "Did you mean 'ray'"),
+        (lambda: fedsim.sweep(grid=["seed"]), "grid must be a mapping"),
+        (lambda: fedsim.sweep(grid={"seed": 3}), "grid: seed needs a list of values, not 3"),
+    ],
+)
+def test_slips_are_answered_before_anything_starts(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        call()
 
 
 @pytest.mark.system

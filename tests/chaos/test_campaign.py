@@ -1,12 +1,17 @@
 """Which faults a campaign draws, and a short campaign by the command."""
 
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from fedsim.chaos import matrix
 from fedsim.chaos.campaign import LEVELS, draw, schedule
 from fedsim.chaos.fault import Level
+from fedsim.files import read_json
 from fedsim.registry import load
+from tests.system_tools import BIN
 
 
 @pytest.mark.parametrize("name", LEVELS)
@@ -38,3 +43,17 @@ def test_levels_share_the_faults() -> None:
         assert abs(len(numbers) - 200 * level.share / shares) <= 1
     first = [level for level, _ in chosen[: 2 * shares]]
     assert set(first) == set(levels), "they are mixed"
+
+
+@pytest.mark.timeout(400)
+def test_a_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
+    """By the command, in a process of its own; the long one is `make chaos`."""
+    command = [str(BIN / "fedsim"), "chaos", "--seed", "1", "--faults", "20", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read_json(tmp_path / "chaos.json")
+    assert Counter(trial["level"] for trial in found["trials"]) == {"inline": 14, "grid": 5, "ray": 1}
+    table = matrix.markdown([tmp_path / "chaos.json"])
+    assert "Seeds: inline: 1; grid: 1; ray: 1." in table
+    assert table.splitlines()[-1] == "| all | 14 of 14 | 5 of 5 | 1 of 1 |"
+    assert list((tmp_path / "inline" / "trials").iterdir()) == []

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,16 @@ def test_silos_need_not_hold_every_class(small: Small, tmp_path: Path) -> None:
         np.savez(tmp_path / f"{client}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     summary = run(small("partition=own"), lambda client: {"data": str(tmp_path / f"{client}.npz")}, tmp_path / "run")
     assert summary["failures"] == []
+
+
+def test_label_counts_of_own_data_are_told_only_if_the_node_says_so(small: Small, tmp_path: Path) -> None:
+    x, y = np.zeros((6, 4, 5), np.uint8), np.array([0, 1, 1, 2, 2, 2])
+    np.savez(tmp_path / "silo.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    own: dict[str, Any] = {"data": str(tmp_path / "silo.npz")}
+    config = small("partition=own", "clients=1")
+    for node, counts in [(own, ()), ({**own, "label-counts": True}, (1, 2, 3))]:
+        (client,) = roll_call(silos(config, lambda _, node=node: node), config).clients  # type: ignore[misc]
+        assert (client.labels, client.classes) == (counts, 3)
 
 
 def test_the_node_chooses_its_device(small: Small) -> None:

@@ -68,10 +68,13 @@ def test_processes_of_a_killed_agent_are_stopped_too(home: Path) -> None:
     group = agent.running(home)
     assert group is not None
     eventually(lambda: len(agent._group_members(group)) > 1)
+    assert agent.state(home) == agent.RUNNING
     os.kill(group, signal.SIGKILL)
     eventually(lambda: agent.running(home) is None)
     if agent._group_members(group):
+        assert agent.state(home) == agent.ORPHANED
         assert agent.stop(home) == "stopped what was left"
+    assert agent.state(home) == agent.NOT_RUNNING
     assert agent._group_members(group) == []
 
 

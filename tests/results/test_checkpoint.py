@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,14 @@ def test_what_no_version_wrote_is_refused(tmp_path: Path) -> None:
         write_npz(path, {"tree": np.frombuffer(tree, np.uint8), "format": np.array(checkpoints.VERSION)})
         with pytest.raises(FedsimError, match=r"step-000001\.npz cannot be read by this version"):
             checkpoints.newest(tmp_path, State)
+
+
+@pytest.mark.parametrize("step", [None, "1", 2])
+def test_a_checkpoint_must_be_of_the_step_in_its_name(step: Any, tmp_path: Path) -> None:
+    arrays = checkpoints.dump(replace(point(1), step=step))
+    write_npz(tmp_path / "checkpoint" / "step-000001.npz", arrays)
+    with pytest.raises(FedsimError, match=r"step-000001\.npz cannot be read by this version: it holds step"):
+        checkpoints.newest(tmp_path, State)
 
 
 @dataclass

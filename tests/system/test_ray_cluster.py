@@ -22,12 +22,12 @@ import pytest
 from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.config import RunConfig
+from fedsim.deploy.chaos.network import VirtualHost, network
 from fedsim.engine.launch import launch
 from fedsim.results.record import EVENTS, read_summary
 from tests.system_tools import BIN
 
 from .flower import PATIENCE, free_port, stop
-from .hosts import TestHost, network
 
 pytestmark = pytest.mark.system
 CPUS = 1  # of each node
@@ -40,7 +40,7 @@ ALIVE = (
 @dataclass
 class Cluster:
     address: str
-    host: TestHost  # of the head node, where the run itself happens
+    host: VirtualHost  # of the head node, where the run itself happens
     head: "subprocess.Popen[bytes]"
     second: "subprocess.Popen[bytes]"  # the other node
     logs: Path
@@ -84,7 +84,7 @@ def kill(node: "subprocess.Popen[bytes]") -> None:
             process.send_signal(signal.SIGKILL)
 
 
-def spawn(host: TestHost, command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+def spawn(host: VirtualHost, command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
     words = [*shlex.split(host.via), *command]
     with log.open("wb") as file:
         return subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
@@ -124,7 +124,7 @@ def nodes(logs: Path) -> Iterator[Cluster]:
             stop(*reversed(started))
 
 
-def await_success(host: TestHost, arguments: Sequence[str]) -> None:
+def await_success(host: VirtualHost, arguments: Sequence[str]) -> None:
     """Runs a Python program on a host until it ends without an error."""
     deadline = time.monotonic() + PATIENCE
     command = [*shlex.split(host.via), sys.executable, *arguments]

@@ -3,6 +3,7 @@
 import getpass
 import os
 import shutil
+import signal
 import site as sites
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.deploy.chaos.deployment import children
 from fedsim.results.record import read_summary
 from tests.system_tools import BIN, program
 
@@ -18,6 +20,8 @@ from .flower import await_port, free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("sshd"), pytest.mark.timeout(600)]
 USER = getpass.getuser()
+ROUNDS = 8
+FEDSIM_DEPLOY = [str(BIN / "fedsim"), "deploy"]
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def login(tmp_path: Path) -> Iterator[str]:
 
 
 def deploy(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(BIN / "fedsim"), "deploy", *arguments, "--dir", str(folder)]
+    command = [*FEDSIM_DEPLOY, *arguments, "--dir", str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
 
 
@@ -74,6 +78,20 @@ def environment(folder: Path) -> Path:
     return packages
 
 
+def run_whose_connection_drops(folder: Path) -> None:
+    """A run on the federation; after its first round every ssh connection is cut off."""
+    command = [*FEDSIM_DEPLOY, "run", "--out", str(folder / "run"), "--set", f"rounds={ROUNDS}", "--dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        next(line for line in run.stdout if "after round 1/" in line)
+        for session in children(int((folder / "keys" / "pid").read_text())):
+            os.kill(session, signal.SIGKILL)
+        told = run.stdout.read()
+    assert run.returncode == 0, told
+    rounds = [line.split("after round ")[1].split("/")[0] for line in told.splitlines() if "after round " in line]
+    assert rounds == [str(number) for number in range(2, ROUNDS + 1)], "nothing is told twice, or left out"
+
+
 def test_a_federation_by_ssh_from_up_to_purge(login: str, tmp_path: Path) -> None:
     """`up --install` copies a wheel of fedsim there: the machine's environment has only what fedsim depends on."""
     packages = environment(tmp_path / "venv")
@@ -83,9 +101,8 @@ def test_a_federation_by_ssh_from_up_to_purge(login: str, tmp_path: Path) -> Non
         assert up.returncode == 0, up.stderr
         assert "installed fedsim_flower-" in up.stdout
         assert list(packages.glob("fedsim_flower-*.dist-info"))
-        run = deploy(tmp_path, "run", "--out", str(tmp_path / "run"), "--set", "rounds=2")
-        assert run.returncode == 0, run.stderr
-        assert read_summary(tmp_path / "run")["rounds"] == 2
+        run_whose_connection_drops(tmp_path)
+        assert read_summary(tmp_path / "run")["rounds"] == ROUNDS
     finally:
         down = deploy(tmp_path, "down", "--purge")
     assert down.returncode == 0, down.stderr

@@ -10,10 +10,12 @@ from flwr.app import Message
 
 from fedsim.config import RunConfig
 from fedsim.flower.grid import ObjectPushError
+from fedsim.payload import Downlink, Failure, Job, RunIdentity
 from fedsim.results.record import Record, read_summary
 from fedsim.server.app import build
 from fedsim.transport import grid as transport_grid
 from fedsim.transport import liveness, wire
+from fedsim.transport.messenger import Messenger, SentJob
 from tests.nodes import Nodes
 
 Small = Callable[..., RunConfig]
@@ -131,3 +133,14 @@ def test_a_superlink_that_forgot_half_a_message_is_given_it_again(
     folder = run(grid, tmp_path / "run")
     assert next(refusals, None) is None
     assert_as_if_nothing_had_been_lost(folder, grid.config, tmp_path)
+
+
+def test_a_job_past_its_deadline_is_not_sent_again(small: Small) -> None:
+    """A node that was busy with it until its time was over answers a question afterwards: the job is late, not lost."""
+    grid = Nodes(small("clients=3"))
+    messenger = Messenger(grid, lambda client: 100 + client, RunIdentity("ab"), 10, timeout=30.0)
+    messenger.in_flight["message-0"] = SentJob(Job(1, 0, Downlink()), 101, sent=0.0, created=0.0, deadline=0.0)
+    assert not messenger.resend(["message-0"])
+    (failure,) = messenger.receive(0.0)
+    assert isinstance(failure, Failure)
+    assert (failure.job.client, failure.reason, failure.offline) == (1, "no answer within 30 s of sending", True)

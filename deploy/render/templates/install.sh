@@ -9,7 +9,9 @@ home=$home
 id -u $user > /dev/null 2>&1 || useradd --system --user-group --home-dir /nonexistent --shell /usr/sbin/nologin $user
 if ! test -x "$$python"; then
     python3 -m venv $environment
-    "$$python" -m pip install --disable-pip-version-check --constraint constraints.txt ./$wheel-*.whl
+    "$$python" -m pip install --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+        --requirement requirements.txt
+    "$$python" -m pip check
 fi
 found=$$("$$python" -c 'from importlib.metadata import version; print(version("$distribution"))')
 if test "$$found" != $version; then

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..deployment import NODES, Deployment
+from fedsim.deploy.chaos.deployment import NODES, Deployment
+from fedsim.deploy.chaos.network import network
+
 from ..flower import free_port
-from ..hosts import network
 
 
 @pytest.fixture(scope="package")
@@ -14,8 +15,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     """A federation that `fedsim deploy` started."""
     folder = tmp_path_factory.mktemp("federation")
     with network() as hosts:
-        started = Deployment(folder, hosts, free_port(), free_port())
-        (folder / "federation.toml").write_text(started.inventory())
+        started = Deployment(folder, hosts, [free_port() for _ in range(2 + NODES)])
+        started.write_inventory()
         started.fedsim("init")
         try:
             assert started.fedsim("up").count("online (") == NODES

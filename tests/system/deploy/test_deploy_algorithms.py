@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsim.deploy.chaos.deployment import Deployment
 from fedsim.report.runs import RunResult
 from fedsim.results.checkpoint import newest
 from fedsim.results.record import read_events, read_summary
 from fedsim.strategies.spfl import State
 
-from ..deployment import Deployment, inline
+from ..deployment import inline
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,18 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fedsim import config as configs
+from fedsim.chaos import oracle
+from fedsim.chaos.campaign import attempt
+from fedsim.chaos.fault import Fault, Trial
+from fedsim.deploy.chaos.deployment import NODES, Deployment, children, eventually
+from fedsim.deploy.chaos.federation import Federation
+from fedsim.deploy.chaos.machines import DropConnection, KillOperator, KillSuperLink
 from fedsim.files import read_npz
+from fedsim.results.checkpoint import saved_steps
 from fedsim.results.record import read_manifest, read_summary
 from tests.replay import own_model
 
-from ..deployment import NODES, Deployment, eventually, inline
+from ..deployment import inline
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 SCAFFOLD = ("algorithm=scaffold", "partition=dirichlet")  # its clients keep state between rounds
@@ -60,34 +68,37 @@ def test_a_killed_supernode_is_named_and_returns_with_its_state(deployment: Depl
     eventually(lambda: not deployment.status()["current"], 60, "the end of the run on the server")
 
 
-def test_the_run_goes_on_when_the_superlink_was_killed(deployment: Deployment, tmp_path: Path) -> None:
-    run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=6", "eval-every=3")
-    with deployment.running(run, *settings, "checkpoint-every=1", "timeout=200"):
-        os.kill(deployment.process("server", "superlink"), signal.SIGKILL)
-    told = (tmp_path / "run.log").read_text()
-    eventually(lambda: bool(deployment.status()["healthy"]), 180, "everyone online again")
-    if not (run / "summary.json").exists():
-        told += deployment.fedsim("run", "--resume", str(run))
-    assert_same_run(run, inline(tmp_path / "inline", *settings), told)
+@pytest.mark.parametrize(
+    ("fault", "scenario"), [(KillSuperLink, "scaffold"), (DropConnection, "local"), (KillOperator, "fedavg")]
+)
+def test_faults_of_a_campaign(fault: type[Fault], scenario: str, deployment: Deployment, tmp_path: Path) -> None:
+    """The run ends as its undisturbed twin does, and nothing is left: see `fedsim chaos --level federation`."""
+    level = Federation(tmp_path, deployment)
+    (chosen,) = (each for each in level.scenarios if each.name == scenario)
+    trial = Trial(0, level, fault(), chosen, Random(1), tmp_path / "trial")
+    outcome, problems = attempt(trial)
+    assert (outcome, problems) == (oracle.SAME, []), "\n".join(ended.output for ended in trial.ended)
 
 
 def test_a_run_whose_server_was_killed_resumes_exactly(deployment: Deployment, tmp_path: Path) -> None:
     """SCAFFOLD's control variates live on the clients: they must be those of the checkpoint, not the newest ones."""
-    run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=7", "checkpoint-every=3")
+    run, settings = tmp_path / "run", (*SCAFFOLD, "rounds=9", "checkpoint-every=4")
     with deployment.running(run, *settings) as process:
-        eventually(lambda: deployment.steps(run) >= 4, 120, "the steps after a checkpoint")
-        os.kill(child_of(deployment.process("server", "superexec")), signal.SIGKILL)
+        eventually(lambda: deployment.steps(run) >= 6, 120, "the steps after a checkpoint")
+        (server_app,) = children(deployment.process("server", "superexec"))
+        os.kill(server_app, signal.SIGKILL)
     assert process.returncode == 1
-    assert deployment.steps(run) < 7, "it was too fast to be killed"
+    assert deployment.steps(run) < 9, "it was too fast to be killed"
     told = deployment.fedsim("run", "--resume", str(run))
     manifest, summary = read_manifest(run), read_summary(run)
-    assert manifest["resumed"] == [3]
+    assert manifest["resumed"] == [4]
+    assert saved_steps(run) == [8, 9], "the one that was fetched before is gone"
     assert_same_run(run, inline(tmp_path / "inline", *settings), told)
     for client in range(NODES):
         state = deployment.home(f"ward-{client}") / "state" / manifest["run"]
         steps = sorted(path.name for path in (state / f"client-000{client}").iterdir())
-        # the newest, the one before, and those that the checkpoints of steps 3 and 6 need
-        assert steps == ["step-000002-0-0.npz", "step-000005-0-1.npz", "step-000006-0-1.npz"]
+        # The newest two, and what the checkpoint before the last one would begin with.
+        assert steps == ["step-000003-0-0.npz", "step-000007-0-1.npz", "step-000008-0-1.npz"]
         assert equal(load_file(state / f"client-000{client}.safetensors"), read_npz(run / "model.npz"))
         accuracy = summary["accuracy"]["personal"]["per_client"][client]
         card = (state / f"client-000{client}.md").read_text()
@@ -97,14 +108,14 @@ def test_a_run_whose_server_was_killed_resumes_exactly(deployment: Deployment, t
 @pytest.mark.needs("network namespaces")
 def test_a_host_that_was_disconnected_for_a_while_loses_no_state(deployment: Deployment, tmp_path: Path) -> None:
     """The model of `local` is never sent: it must be the result of all jobs of its client, before and after the outage."""
-    run, settings = tmp_path / "run", ("algorithm=local", "rounds=8", "eval-every=4")
+    run, settings = tmp_path / "run", ("algorithm=local", "rounds=12", "eval-every=6")
     try:
         with deployment.running(run, *settings, "timeout=300"):
             deployment.hosts[1].disconnect()
             time.sleep(3)  # what was under way on the other host
             before = deployment.steps(run)
             time.sleep(17)  # the outage itself
-            assert deployment.steps(run) == before < 8, "nobody noticed the outage"
+            assert deployment.steps(run) == before < 12, "nobody noticed the outage"
             deployment.hosts[1].connect()
     finally:
         deployment.hosts[1].connect()
@@ -120,7 +131,7 @@ def test_a_host_that_was_disconnected_for_a_while_loses_no_state(deployment: Dep
         model = load_file(state / f"client-000{client}.safetensors")
         # A job that was missed may have been done all the same, before its answer was given up.
         histories = [counted | set(done) for n in range(len(missed) + 1) for done in combinations(missed, n)]
-        assert counted | missed == set(range(8)), told
+        assert counted | missed == set(range(12)), told
         assert any(equal(model, own_model(config, client, sorted(jobs))) for jobs in histories), told
 
 
@@ -129,12 +140,6 @@ def assert_same_run(run: Path, reference: Path, told: str) -> None:
     assert ours["failures"] == [], told
     assert ours["accuracy"] == theirs["accuracy"], told
     assert equal(read_npz(run / "model.npz"), read_npz(reference / "model.npz")), told
-
-
-def child_of(process: int) -> int:
-    """The id of the only child process: the ServerApp of the run."""
-    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return int(child)
 
 
 def equal(one: Mapping[str, NDArray[Any]], two: Mapping[str, NDArray[Any]]) -> bool:

@@ -8,9 +8,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedsim.deploy import operators, pki
+from fedsim.deploy.chaos.deployment import NODES, Deployment, eventually
 from tests.system_tools import BIN
 
-from ..deployment import NODES, Deployment, eventually, process
+from ..deployment import process
 from ..flower import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
