@@ -53,6 +53,10 @@ PEER_flgo := flgo $(TORCH)
 bench-peers: $(READY) $(foreach name,pfl fedjax flgo,$(PEERS)/$(name)/.ready)
 	$(BIN)/python -m benchmarks W1 W2 W3 --peers
 
+# The table and the picture of docs/benchmarks.md, on a machine without other work; begins nothing after nine minutes.
+bench-page: $(READY) $(foreach name,pfl fedjax flgo,$(PEERS)/$(name)/.ready)
+	$(BIN)/python -m benchmarks W1 W3 W2 startup clients grpc --peers --turns 2 --minutes 9 --into docs/benchmarks.md
+
 $(PEERS)/%/.ready: Makefile constraints.txt
 	$(PYTHON) -m venv --clear $(PEERS)/$*
 	$(PEERS)/$*/bin/pip install --quiet --disable-pip-version-check $(PEER_$*) && touch $@ || \

@@ -8,8 +8,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -35,23 +37,26 @@ PEERS = {
     "stock Flower": ("", "flower_simulation", ("default",)),
     "stock Flower, tuned": ("", "flower_simulation", ("tuned",)),
 }
-SLOW = {"stock Flower", "stock Flower, tuned"}  # one timed round each: on W2 a round takes them half a minute
+SLOW = {"stock Flower", "stock Flower, tuned"}  # one turn of one round: on W2 it takes them half a minute
 
 
 class CannotRun(Exception):
     """A peer that is not installed or whose program failed."""
 
 
-def run(workload: Workload, turns: int, peers: bool) -> list[Row]:
-    """The rows of one workload. A peer that failed once is not tried again."""
+def run(workload: Workload, turns: int, peers: bool, end: float = inf) -> list[Row]:
+    """The rows of one workload. A peer that failed once is not tried again; slow ones have one turn. No turn but the first
+    begins after `end` (monotonic clock)."""
     programs: dict[str, tuple[Measure, float | None]] = {REFERENCE: (_reference, None), **_fedsim(workload)}
     programs |= {name: (_peer(name), None) for name in PEERS if peers}
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     reasons: dict[str, str] = {}
     loads: dict[str, list[Load]] = {name: [] for name in programs}
-    for _ in range(turns):
+    for turn in range(turns):
+        if turn and time.monotonic() > end:
+            break
         for name, (measure, _) in programs.items():
-            if name not in reasons:
+            if name not in reasons and not (turn and name in SLOW):
                 loads[name].append(load())
                 try:
                     seconds[name].append(measure(workload))
@@ -60,7 +65,7 @@ def run(workload: Workload, turns: int, peers: bool) -> list[Row]:
 
     def row(name: str, reference: str, limit: float | None) -> Comparison:
         title = f"{workload.name} {name}" + ("" if reference == REFERENCE else f", vs {reference}")
-        pairs = list(zip(seconds[name], seconds[reference], strict=True))
+        pairs = list(zip(seconds[name], seconds[reference], strict=False))  # of the turns that both had
         around = [*loads[name], *loads[reference]]
         average, others = max(one.average for one in around), max(one.others for one in around)
         return replace(Comparison.of(title, pairs, "s", limit), load=average, others=others)

@@ -60,6 +60,8 @@ def markdown(rows: Sequence[Row], machine: dict[str, object]) -> str:
         parts.append(f"\\{BUSY} Measured while other processes used up to {most:.1f} cores.")
     if training:
         parts.append(_rounds(training))
+    if over := [row.name for row in rows if isinstance(row, Comparison) and not row.within_limit]:
+        parts.append(f"Over the limit: {'; '.join(over)}.")
     if others:
         lines = [
             f"| {row.name} | {' | '.join(_numbers(row))} | {_limit(row)} |"

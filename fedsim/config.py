@@ -41,9 +41,10 @@ SECTIONS = ("partition", "stragglers", "pace", "aggregator", "server-optimizer",
 AUTO = "auto"  # of `pace`, `server-optimizer` and `finetune`: what the algorithm was made for
 # The models of single clients, by their ids, and their start; what the public data is; how data is read.
 MODEL, PUBLIC, DATA = "model", "public", "data"
+LOG = "log"  # where the trackers log
 PRETRAINED = "pretrained"
 PARTITION, UNSEEN = "partition", "unseen"  # a parameter of every partition: the share of the clients that do not train
-FIXED = (*SECTIONS, MODEL, PUBLIC, DATA)
+FIXED = (*SECTIONS, MODEL, PUBLIC, DATA, LOG)
 EXTRA_KEY = "set"  # the run-config key that carries any further "k=v" pairs through `flwr run`
 
 
@@ -96,6 +97,15 @@ class DataParams:
 
 
 @dataclass(frozen=True)
+class LogParams:
+    """Parameters of the trackers; their libraries' own environment variables say the rest."""
+
+    project: str = ""  # MLflow's experiment, W&B's project; empty: fedsim
+    group: str = ""  # what runs belong together; empty: the sweep of the run
+    uri: str = ""  # MLflow's tracking server; empty: $MLFLOW_TRACKING_URI, else MLflow's own default
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """What one run is. Every field has a default, so `fedsim run` alone is a complete run."""
 
@@ -126,15 +136,15 @@ class RunConfig:
         0.0  # share of the training data that is held back and tested on instead of the tests
     )
     public: NonNegativeInt = 0  # samples that belong to no client and that everyone has
-    pace: str = AUTO  # auto: the pace the algorithm was made for
-    stragglers: str = "none"  # delay model
+    pace: str = AUTO  # when the server sends jobs and aggregates; auto: as the algorithm was made for
+    stragglers: str = "none"  # how long jobs take, and which clients drop out
     aggregator: str = "mean"  # how algorithms that average combine their clients' vectors
     server_optimizer: str = AUTO  # what makes a step of that mean; auto: sgd, or the one of the algorithm
     finetune: str = AUTO  # auto | local | N: epochs for which clients tune the global model that they use; 0: none
     attack: str = "none"  # what malicious clients do
-    filters: str = ""  # what treats uplinks on clients and server, separated by commas
+    filters: str = ""  # what treats uplinks on clients and server: names, separated by commas
     clock: Literal["virtual", "wall"] = "virtual"  # virtual: simulated seconds, never sleeps; wall: real seconds
-    device: str = "auto"  # auto | cpu | cuda | cuda:N
+    device: str = "auto"  # where clients train: auto | cpu | cuda | cuda:N
     data_root: str = ""  # where NAME.npz lies; empty: $FEDSIM_DATA, else ~/.cache/fedsim/data
     workers: NonNegativeInt = 0  # clients at work at a time; 0: on Ray one per core or GPU share, inline one
     worker_gpus: NonNegativeFloat = 0.0  # share of a GPU each Ray worker asks for
@@ -152,6 +162,7 @@ class RunConfig:
     refusals: NonNegativeInt = 5  # a client whose answers are refused so often in a row gets no more jobs; 0: it does
     nodes: str = ""  # names that the keys of the nodes of clients 0, 1, ... are registered under, separated by commas
     metrics: Port = 0  # serve Prometheus metrics of the run on this port of loopback; 0: none
+    log: str = ""  # trackers that follow the run, separated by commas: csv, mlflow, tensorboard, wandb, or your own
     log_format: Literal["text", "json"] = "text"  # text, or one JSON object per message, with run and client
     out: str = ""  # the run folder; empty: a new one below runs/
     resume: bool = False  # go on from the last checkpoint in `out`
@@ -178,8 +189,9 @@ class RunConfig:
         for kind in ("aggregator", "attack"):
             registry.check(kind, getattr(self, kind))
         self._check_models()
-        for name in self.filter_names:
-            registry.check("filter", name)
+        for kind, names in (("filter", self.filter_names), ("tracker", self.log_names)):
+            for name in names:
+                registry.check(kind, name)
         lr_at(self, 0)
         if (named := _listed(self.nodes)) and (len(named) != self.clients or len(set(named)) < len(named)):
             raise ConfigError(f"nodes lists {len(set(named))} different names, and the run has clients={self.clients}")
@@ -208,8 +220,8 @@ class RunConfig:
             return self._fine_tuning(values)
         if section == PUBLIC:
             return build(PublicParams, values, section)
-        if section == DATA:
-            return build(DataParams, values, section)
+        if section in (DATA, LOG):
+            return build(DataParams if section == DATA else LogParams, values, section)
         if section in SECTIONS:
             owner = self.part(section)
         else:
@@ -241,6 +253,11 @@ class RunConfig:
     @property
     def filter_names(self) -> list[str]:
         return _listed(self.filters)
+
+    @property
+    def log_names(self) -> list[str]:
+        """The trackers that follow the run, each once."""
+        return list(dict.fromkeys(_listed(self.log)))
 
     def node_of(self, client: int) -> str:
         """The registered name of the node that may be this client; empty: any node may."""
@@ -339,7 +356,7 @@ def check(values: Any, where: str = "") -> None:
     `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
     """
     prefix = f"{where}." if where else ""
-    for name, hint in get_type_hints(type(values), include_extras=True).items():
+    for name, hint in _hints(type(values)).items():
         value = getattr(values, name)
         several = get_origin(hint) is tuple
         for item in value if several else (value,):
@@ -369,6 +386,13 @@ def constraint(hint: Any) -> str:
     return " and ".join(_told(bound) for bound in _bounds(hint))
 
 
+@cache
+def _hints(kind: type, extras: bool = True) -> Mapping[str, Any]:
+    """The types of a dataclass's fields, with or without ranges; sweeps ask for them thousands of times."""
+    return get_type_hints(kind, include_extras=extras)
+
+
+@cache
 def _bounds(hint: Any) -> list[Any]:
     metadata = getattr(hint, "__metadata__", ())
     return [bound for entry in metadata for bound in (entry if isinstance(entry, GroupedMetadata) else [entry])]
@@ -497,7 +521,7 @@ def build(
     as well, and set elsewhere."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind} must be a dataclass")
-    hints = get_type_hints(kind)
+    hints = _hints(kind, extras=False)
     known = {key_of(f.name): f.name for f in fields(kind) if f.init and f.name not in (extra or {})}
     prefix = f"{where}." if where else ""
     given: dict[str, Any] = dict(extra or {})

@@ -176,7 +176,9 @@ class Job:
 
     def with_down(self, down: Downlink) -> "Job":
         """The same job with another downlink. Thousands are made in a round, for which `replace` takes long."""
-        return Job(**{**vars(self), "down": down})
+        job = object.__new__(Job)
+        vars(job).update(vars(self), down=down)
+        return job
 
 
 @dataclass(frozen=True)

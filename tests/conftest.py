@@ -75,6 +75,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
+def own_names() -> Any:
+    """Names of objects that a test passes to the Python API are gone after it."""
+    yield
+    for kind, name in registry.added():
+        registry._objects.pop((kind, name))
+        registry.providers(kind).pop(name)
+    registry.find.cache_clear()
+
+
+@pytest.fixture
 def small() -> Callable[..., RunConfig]:
     """Makes the configuration of a small run on digits: 4 unequal clients, 2 rounds, a linear model, and overrides.
 

@@ -45,5 +45,8 @@ class Settings(TypedDict, total=False):
     server_memory: int
     checkpoint_every: int
     timeout: float
+    refusals: int
+    nodes: str
     metrics: int
+    log: str | list[str]
     log_format: Literal["text", "json"]

@@ -39,7 +39,7 @@ from fedsim.payload import (
     server_made_personal,
     told,
 )
-from fedsim.rng import stream
+from fedsim.rng import stream, streams
 from fedsim.weights import Weights, is_finite
 
 log = logging.getLogger(__name__)
@@ -111,14 +111,15 @@ def _train_at_once(works: Sequence["ClientJob"], averages: bool) -> list[Answer]
     if not isinstance(behaviour, LocalSGD) or not can_vectorize(first.task):
         return None
     began, members, tested = time.perf_counter(), [], []
-    for work in works:
+    rngs = streams(first.config.seed, [work.rng_key for work in works], "train")
+    for work, rng in zip(works, rngs, strict=True):
         down, state = work.job.down, work.state
         if not behaviour.vectorizes(work.task, down, state):
             return None
         tested.append(work.test_received())
         work.start_at(state)
         hook = behaviour.gradient_hook(work.task, down, state)
-        members.append(Member(work.task, down.model, work.rng("train"), hook))
+        members.append(Member(work.task, down.model, rng, hook))
     group = fit_group(members)
     if averages and behaviour.sends_delta_alone and not any(work.job.test_local for work in works):
         uplinks = group.averaged_uplinks()
@@ -232,7 +233,11 @@ class ClientJob:
         return personal_model(self.behaviour, tuning, self.task, self.job.down, state, self.rng("personalise"))
 
     def rng(self, purpose: str) -> np.random.Generator:
-        return stream(self.config.seed, self.job.client, self.job.step, self.job.job_index, purpose)
+        return stream(self.config.seed, *self.rng_key, purpose)
+
+    @property
+    def rng_key(self) -> tuple[int, int, int]:
+        return self.job.client, self.job.step, self.job.job_index
 
     def train(self) -> Uplink:
         """The job itself. Batches in order continue after the client's last job; its state holds the place."""

@@ -4,7 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import fedsim
-from fedsim import registry
 from fedsim.api.functions import configuration
 from fedsim.api.settings import Settings
 from fedsim.config import RunConfig
@@ -27,14 +26,7 @@ from fedsim.strategies.fedavg import FedAvg
 QUICK: dict[str, Any] = {"clients": 3, "model": "mlr", "engine": "inline"}
 
 
-@pytest.fixture(autouse=True)
-def _own_names() -> Iterator[None]:
-    """Names that a test adds are gone after it."""
-    yield
-    for kind, name in registry.added():
-        registry._objects.pop((kind, name))
-        registry.providers(kind).pop(name)
-    registry.find.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_names")
 
 
 class Halved(fedsim.LocalSGD):
