@@ -16,6 +16,8 @@ COMMANDS = (
     "report",
     "compare",
     "resume",
+    "watch",
+    "book",
     "list",
     "partition",
     "mix",

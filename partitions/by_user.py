@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from fedsim.config import NoParams
+from fedsim.config import NonNegativeInt, NoParams
 from fedsim.errors import ConfigError
 from fedsim.partitions.split import Indices, Labels, Partition, Share
 
@@ -16,6 +16,8 @@ TEST_FRACTION = 0.2  # of a client's samples, where the dataset has no test samp
 @dataclass(frozen=True)
 class ByUserParams:
     min_size: Annotated[int, Ge(2)] = 2  # users with fewer samples are left out
+    size: NonNegativeInt = 0  # training samples per client at most, drawn at random; 0: all there are
+    tests: NonNegativeInt = 0  # test samples per client, likewise
 
 
 def by_user(labels: Labels, clients: int, params: ByUserParams, rng: np.random.Generator) -> list[Share]:
@@ -37,7 +39,17 @@ def by_user(labels: Labels, clients: int, params: ByUserParams, rng: np.random.G
         client_of[users] = client
     order = np.argsort(client_of[owner], kind="stable")
     owned = np.split(order, np.searchsorted(client_of[owner][order], np.arange(clients)))[1:]
-    return [train_and_test(own, len(labels.train), rng) for own in owned]
+    shares = [train_and_test(own, len(labels.train), rng) for own in owned]
+    return [at_most(params.size, params.tests, share, rng) for share in shares]
+
+
+def at_most(size: int, tests: int, share: Share, rng: np.random.Generator) -> Share:
+    """The share with so many training and test samples, drawn at random, where it has more; 0: all there are."""
+    return Share(_some(share.train, size, rng), _some(share.test, tests, rng))
+
+
+def _some(indices: Indices, most: int, rng: np.random.Generator) -> Indices:
+    return rng.permutation(indices)[:most] if 0 < most < len(indices) else indices
 
 
 def train_and_test(own: Indices, trains: int, rng: np.random.Generator) -> Share:

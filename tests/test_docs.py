@@ -25,6 +25,7 @@ from fedsim.sweeps import sweep_file
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+BOOK = sorted((ROOT / "docs" / "results").glob("*.md"))  # made by `fedsim book`; reached from docs/results.md
 LINES, COLUMNS = 130, 120  # of the README
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -39,7 +40,7 @@ class Block(NamedTuple):
 
 
 def blocks(language: str) -> list[Block]:
-    found = [Block(p.name, *match) for p in PAGES for match in FENCE.findall(p.read_text())]
+    found = [Block(p.name, *match) for p in [*PAGES, *BOOK] for match in FENCE.findall(p.read_text())]
     return [block for block in found if block.language == language]
 
 
@@ -88,7 +89,7 @@ def test_the_readme_is_short() -> None:
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *BOOK], ids=lambda page: page.name)
 def test_every_relative_link_resolves(page: Path) -> None:
     for link in LINK.findall(prose(page)):
         if link.startswith(("http://", "https://")):

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             from fedsim.sweeps.study import run_search
 
             configs, searches = run_search(sweep.search, configs, home, lambda cells: _run(cells, args), args.retry)
-        _manifest(sweep, configs, searches).write(home)
+        manifest(sweep, configs, searches).write(home)
         cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
         _run(cells, args)
     finished, failed = ([cell for cell in cells if cell.status == status] for status in ("finished", "failed"))
@@ -70,9 +70,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _manifest(
-    sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]"
-) -> "SweepManifest":
+def manifest(sweep: "Sweep", configs: "Mapping[str, RunConfig]", searches: "Sequence[SearchResult]") -> "SweepManifest":
+    """What reports need to know of a sweep: its runs, and the published numbers of each."""
     from fedsim.results.record import asked
     from fedsim.sweeps.manifest import PlannedRun, SweepManifest
 
@@ -109,12 +108,12 @@ def _run(cells: "list[Cell]", args: argparse.Namespace) -> None:
     for cell in cells:
         if args.retry:
             cell.retry()
-    with _progress_display(cells) as update:
+    with progress_display(cells) as update:
         run_cells(cells, args.jobs, update, args.ray_address)
 
 
 @contextmanager
-def _progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
+def progress_display(cells: "Sequence[Cell]") -> Iterator[Callable[[], None]]:
     """Yields a function that updates a live table on a terminal, or prints a line for every run that ends."""
     started = time.monotonic()
     if sys.stdout.isatty():

@@ -6,6 +6,7 @@ a failed one keeps the reason in failure.txt and is repeated only on request. Ra
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
 from fedsim.results.observers import Observer, observed_by
 from fedsim.results.record import asked, holds_run, read_manifest
+from fedsim.trackers.base import trackers_of
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -96,23 +98,33 @@ class Cell:
             write_text(self.folder / FAILURE, f"{failure}\n")
 
 
-def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray_address: str | None = None) -> None:
-    """Runs the waiting cells, at most `jobs` in parallel, and calls `on_progress` repeatedly. Ray stays up for the next
-    call, so that its workers keep the data they loaded: see `ray_session`."""
+def run_cells(
+    cells: list[Cell],
+    jobs: int,
+    on_progress: Callable[[], None],
+    ray_address: str | None = None,
+    until: float | None = None,
+) -> None:
+    """Runs the waiting cells, at most `jobs` in parallel, and calls `on_progress` repeatedly; after the moment `until` (of
+    time.monotonic) none begins. Ray stays up for the next call, so that its workers keep the data they loaded: see
+    `ray_session`."""
     queue = [cell for cell in cells if cell.status == "waiting"]
     if not queue:
         return on_progress()
+    for cell in queue:
+        trackers_of(cell.config)  # refused here, if one is missing
     import ray
 
-    from fedsim.engine.ray_session import check_gpus, connect
+    from fedsim.engine.ray_session import check_gpus, join
 
-    if not ray.is_initialized():
-        connect(RunConfig(workers=jobs), ray_address)
+    join(jobs, ray_address)
     running: dict[Any, Cell] = {}
     try:
         for cell in queue:
             check_gpus(cell.config)
         while queue or running:
+            if until is not None and time.monotonic() > until:
+                queue.clear()
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
                 task = ray.remote(run_cell).options(num_cpus=1, num_gpus=cell.config.worker_gpus, max_retries=0)
@@ -129,7 +141,13 @@ def run_cells(cells: list[Cell], jobs: int, on_progress: Callable[[], None], ray
 
 @contextmanager
 def ray_session() -> Iterator[None]:
-    """Stops Ray at the end, if `run_cells` started it inside."""
+    """Stops Ray at the end, if `run_cells` started it inside, and at the beginning if an earlier run of this process left
+    it: its workers hold all cores."""
+    if "ray" in sys.modules:
+        from fedsim.engine.ray_session import started_here
+
+        if started_here():
+            sys.modules["ray"].shutdown()
     try:
         yield
     finally:

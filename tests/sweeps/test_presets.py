@@ -81,9 +81,10 @@ def test_table_2_of_spfl_tests_personal_models_every_round_and_has_lenet5_for_ci
     for preset in ("plga-table2", "plga-table2-small"):
         cells = read_sweep(preset).cells
         assert {c.eval_every for c in cells.values() if c.algorithm == "plga"} == {1}
-        assert {c.model for c in cells.values() if c.dataset == "cifar10"} == {"lenet5"}
+        expected = "mlp" if preset.endswith("small") else "lenet5"
+        assert {c.model for c in cells.values() if c.dataset == "cifar10"} == {expected}
         assert {c.params("stragglers").schedule for c in cells.values()} == {"paper"}
-        assert {(c.batches, c.inputs) for c in cells.values()} == {("in-order", "raw")}
+        assert {c.batches for c in cells.values()} == {"in-order"}
 
 
 def test_table_8_of_spfl_is_only_about_models_after_fine_tuning() -> None:
