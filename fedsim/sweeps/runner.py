@@ -115,10 +115,9 @@ def run_cells(
         trackers_of(cell.config)  # refused here, if one is missing
     import ray
 
-    from fedsim.engine.ray_session import check_gpus, connect
+    from fedsim.engine.ray_session import check_gpus, join
 
-    if not ray.is_initialized():
-        connect(RunConfig(workers=jobs), ray_address)
+    join(jobs, ray_address)
     running: dict[Any, Cell] = {}
     try:
         for cell in queue:
@@ -142,7 +141,13 @@ def run_cells(
 
 @contextmanager
 def ray_session() -> Iterator[None]:
-    """Stops Ray at the end, if `run_cells` started it inside."""
+    """Stops Ray at the end, if `run_cells` started it inside, and at the beginning if an earlier run of this process left
+    it: its workers hold all cores."""
+    if "ray" in sys.modules:
+        from fedsim.engine.ray_session import started_here
+
+        if started_here():
+            sys.modules["ray"].shutdown()
     try:
         yield
     finally:

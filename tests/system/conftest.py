@@ -5,9 +5,6 @@ from pathlib import Path
 import pytest
 import ray
 
-from fedsim.config import RunConfig
-from fedsim.engine.ray_session import connect
-
 
 @pytest.fixture(scope="session")
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -18,13 +15,6 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name / "__init__.py").write_text("")
         (folder / name / "mine.py").write_text(f'OWNER = "the user of {name}"\n')
     return folder
-
-
-@pytest.fixture
-def shared_ray() -> None:
-    """A local Ray that all tests of this process use: the Ray engine starts none if there is one."""
-    if not ray.is_initialized():
-        connect(RunConfig(workers=4))
 
 
 @pytest.fixture
