@@ -356,7 +356,7 @@ def check(values: Any, where: str = "") -> None:
     `where` is the section the keys belong to: "fedprox" for `fedprox.mu`. Of a tuple every item is compared.
     """
     prefix = f"{where}." if where else ""
-    for name, hint in _hints(type(values)).items():
+    for name, hint in _hints(values.__class__).items():
         value = getattr(values, name)
         several = get_origin(hint) is tuple
         for item in value if several else (value,):
