@@ -20,7 +20,7 @@ from fedsim.client.groups import JobGroup
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
 from fedsim.engine.ray_queue import CALLS_PER_WORKER, Call, Queued, Slot, Work, share
-from fedsim.engine.ray_session import CHECK_SECONDS, LastWords, Watchdog, join, started_here, worker_shares
+from fedsim.engine.ray_session import CHECK_SECONDS, LastWords, Watchdog, join, leave, started_here, worker_shares
 from fedsim.engine.ray_workers import Workers, result_of
 from fedsim.engine.serialize import deserialize, serialize
 from fedsim.errors import FedsimError
@@ -118,7 +118,7 @@ class RayGrid(LocalGrid):
 
     def _disconnect(self) -> None:
         if self._joined or (self._watchdog.lost and started_here()):
-            ray.shutdown()
+            leave()
         self._last_words.cancel()
 
     # From the queues to the workers

@@ -48,9 +48,16 @@ def join(workers: int, address: str | None = None) -> bool:
     if ray.is_initialized():
         if not started_here() or (address is None and workers <= _started["cpus"]):
             return False
-        ray.shutdown()
+        leave()
     connect(workers, address)
     return address is not None
+
+
+def leave() -> None:
+    """Disconnects this process from Ray, which ends if it was started here. Another Ray that is started or joined later
+    asks for another token than the one of `connect`, or for none."""
+    ray.shutdown()
+    _read_token()
 
 
 def started_here() -> bool:

@@ -144,15 +144,17 @@ def ray_session() -> Iterator[None]:
     """Stops Ray at the end, if `run_cells` started it inside, and at the beginning if an earlier run of this process left
     it: its workers hold all cores."""
     if "ray" in sys.modules:
-        from fedsim.engine.ray_session import started_here
+        from fedsim.engine.ray_session import leave, started_here
 
         if started_here():
-            sys.modules["ray"].shutdown()
+            leave()
     try:
         yield
     finally:
         if "ray" in sys.modules:
-            sys.modules["ray"].shutdown()
+            from fedsim.engine.ray_session import leave
+
+            leave()
 
 
 def _failure(reference: Any) -> str:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-import ray
+
+from fedsim.engine.ray_session import leave
 
 
 @pytest.fixture(scope="session")
@@ -20,4 +21,4 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def without_ray() -> None:
     """Ends the local Ray of this process, for tests in which the engine starts or joins one."""
-    ray.shutdown()
+    leave()

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
+from fedsim.engine.ray_session import leave
 from fedsim.report.runs import RunResult
 from fedsim.results.record import read_manifest, read_summary
 from tests.events import reproducible_events
@@ -26,7 +26,7 @@ SETTINGS = {
 def _ray_ends() -> Iterator[None]:
     """With the last test that needs it, so that it does not idle beside all others."""
     yield
-    ray.shutdown()
+    leave()
 
 
 def run(config: RunConfig, folder: Path, engine: str) -> Path:
