@@ -8,7 +8,6 @@ from fedsim.book.checks import Verdict, judge
 from fedsim.book.figures import columns_of, draw
 from fedsim.book.pages import Claim, NumberTable, Page
 from fedsim.book.records import CELL, Record, Store, mean_and_deviation
-from fedsim.files import write_text
 
 OVERVIEW = "overview.md"
 MADE = "<!-- made by `fedsim book` -->\n"
@@ -36,11 +35,9 @@ def verdicts_of(page: Page, store: Store) -> list[Verdict]:
     return found
 
 
-def write_page(page: Page, store: Store, folder: Path, labels: Mapping[str, str]) -> None:
-    """Writes NAME.md and, if the page has a picture, NAME.png to the folder."""
-    write_text(folder / f"{page.name}.md", page_text(page, store, labels))
-    if page.picture:
-        draw(page, columns_of(store.records, labels), folder / f"{page.name}.png")
+def draw_page(page: Page, store: Store, path: Path, labels: Mapping[str, str]) -> None:
+    """Draws the picture of a page that has one."""
+    draw(page, columns_of(store.records, labels), path)
 
 
 def page_text(page: Page, store: Store, labels: Mapping[str, str]) -> str:
