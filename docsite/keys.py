@@ -25,6 +25,7 @@ SEE = {  # where a key is explained
     "server-optimizer": "#options-of-every-algorithm",
     "finetune": "#options-of-every-algorithm",
     "metrics": "reliability.md#watching-a-run",
+    "log": "watch.md#trackers",
     "refusals": "reliability.md#what-the-server-believes",
     "nodes": "security.md#who-is-who",
 }

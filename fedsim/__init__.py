@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fedsim.payload import Arrival, ClientState, Downlink, PersonalModel, Spec, Uplink
     from fedsim.server.fleet import Client, Fleet
     from fedsim.server_optimizers import ServerOptimizer
+    from fedsim.trackers.base import TrackedRun, Tracker
     from fedsim.weights import Vec, Weights, weighted_mean, weighted_sum
 
 # Loaded when asked for: a short command need not wait for Flower, nor a server for torch.
@@ -109,6 +110,7 @@ _HOMES = {
         "Fleet",
     ),
     "fedsim.server_optimizers": ("ServerOptimizer",),
+    "fedsim.trackers.base": ("TrackedRun", "Tracker"),
     "fedsim.weights": (
         "Vec",
         "Weights",
@@ -157,6 +159,8 @@ __all__ = [
     "Spec",
     "Step",
     "Task",
+    "TrackedRun",
+    "Tracker",
     "Trainer",
     "Uplink",
     "Vec",

@@ -16,6 +16,7 @@ COMMANDS = (
     "report",
     "compare",
     "resume",
+    "watch",
     "book",
     "list",
     "partition",

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fedsim import config as configs
 from fedsim.engine.launch import launch
-from fedsim.engine.ray_session import connect
 from fedsim.report.figures import metric_figure
 from fedsim.report.matrix_figure import matrix_figure
 from fedsim.report.runs import RunResult
@@ -25,7 +24,6 @@ def main() -> int:
         configs.read(None, [*SETTING, f"algorithm={algorithm}", f"out={folder}"])
         for algorithm, folder in zip(ALGORITHMS, folders, strict=True)
     ]
-    connect(settings[0])  # one Ray session for all runs
     for config in settings:
         launch(config, "ray")
     runs = [RunResult.load(folder) for folder in folders]

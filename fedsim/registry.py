@@ -1,5 +1,5 @@
 """Names -> algorithms, partitions, datasets, models, paces, straggler models, aggregators, server optimizers, attacks,
-filters, objectives.
+filters, objectives, trackers.
 
 The built-in tables live next to what they list (`strategies.ALGORITHMS`, ...) as `name: "module:attribute"`, so a name
 costs no import until it is used. A third party adds names through the entry point group of the kind, for example
@@ -45,6 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "attack": Kind("attacks", "fedsim.attacks:ATTACKS"),
     "filter": Kind("filters", "fedsim.filters:FILTERS"),
     "objective": Kind("objectives", "fedsim.clients:OBJECTIVES"),
+    "tracker": Kind("trackers", "fedsim.trackers:TRACKERS"),
 }
 
 

@@ -1,15 +1,23 @@
 """Every client holds samples of one domain; a domain with several clients is divided between them at random."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from fedsim.config import NoParams
+from fedsim.config import NonNegativeInt
 from fedsim.errors import ConfigError
 from fedsim.partitions.allocation import apportion
-from fedsim.partitions.by_user import train_and_test
+from fedsim.partitions.by_user import at_most, train_and_test
 from fedsim.partitions.split import Labels, Partition, Share
 
 
-def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Generator) -> list[Share]:
+@dataclass(frozen=True)
+class ByDomainParams:
+    size: NonNegativeInt = 0  # training samples per client at most, drawn at random; 0: all there are
+    tests: NonNegativeInt = 0  # test samples per client, likewise
+
+
+def by_domain(labels: Labels, clients: int, params: ByDomainParams, rng: np.random.Generator) -> list[Share]:
     """Domains are the datasets side by side, else the users; each has equally many clients (one more or less)."""
     if labels.source is None and labels.users is None:
         raise ConfigError(
@@ -29,14 +37,14 @@ def by_domain(labels: Labels, clients: int, params: NoParams, rng: np.random.Gen
                 f"clients={domains * fewest} or fewer"
             )
         pieces = (np.array_split(rng.permutation(part), members) for part in parts)
-        shares += [Share(*piece) for piece in zip(*pieces, strict=True)]
+        shares += [at_most(params.size, params.tests, Share(*piece), rng) for piece in zip(*pieces, strict=True)]
     return shares
 
 
 BY_DOMAIN = Partition(
     "by-domain",
     "samples of one domain: of datasets side by side, or of users that are domains",
-    NoParams,
+    ByDomainParams,
     by_domain,
     needs_classes=False,
 )

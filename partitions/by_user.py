@@ -40,7 +40,12 @@ def by_user(labels: Labels, clients: int, params: ByUserParams, rng: np.random.G
     order = np.argsort(client_of[owner], kind="stable")
     owned = np.split(order, np.searchsorted(client_of[owner][order], np.arange(clients)))[1:]
     shares = [train_and_test(own, len(labels.train), rng) for own in owned]
-    return [Share(_some(s.train, params.size, rng), _some(s.test, params.tests, rng)) for s in shares]
+    return [at_most(params.size, params.tests, share, rng) for share in shares]
+
+
+def at_most(size: int, tests: int, share: Share, rng: np.random.Generator) -> Share:
+    """The share with so many training and test samples, drawn at random, where it has more; 0: all there are."""
+    return Share(_some(share.train, size, rng), _some(share.test, tests, rng))
 
 
 def _some(indices: Indices, most: int, rng: np.random.Generator) -> Indices:

@@ -44,6 +44,7 @@ class Single:
     fetch: str = ""  # "module:function" from the data root to the published files, which it downloads
     hub: Hub | None = None
     alphabet: str = ""  # the characters that texts are made of; their places are the classes of the next one
+    signals: bool = False  # samples are time x channels, and normalized per channel as images are
     size: int = 0  # images are scaled to so many pixels a side; 0: they have one size
 
 
@@ -176,6 +177,7 @@ UCI_HAR = Single(
     source="UCI: Human Activity Recognition Using Smartphones",
     files=f"{_SENSORS}:uci_har",
     folders=("UCI HAR Dataset",),
+    signals=True,
 )
 PAMAP2 = Single(
     "pamap2",
@@ -184,6 +186,7 @@ PAMAP2 = Single(
     source="UCI: PAMAP2 Physical Activity Monitoring",
     files=f"{_SENSORS}:pamap2",
     folders=("PAMAP2_Dataset",),
+    signals=True,
 )
 FEMNIST = Single(
     "femnist",

@@ -243,7 +243,8 @@ def _prepared(name: str, root: Path, params: DataParams, progress: Progress | No
     if isinstance(spec, Composite):
         raise ConfigError(f"dataset {name!r} is itself made of {', '.join(spec.parts)}: name these instead")
     source = sources.find(name, spec, root, params)
-    key = cache.key(FORMAT, spec.name, spec.classes, spec.mean, spec.std, spec.objective, *source.origin)
+    normalization = spec.mean, spec.std, spec.signals
+    key = cache.key(FORMAT, spec.name, spec.classes, *normalization, spec.objective, *source.origin)
 
     def build(folder: Path) -> None:
         with Scratch(folder) as scratch:
@@ -273,7 +274,7 @@ def _write(raw: Raw, folder: Path, progress: Progress | None) -> None:
             write_npy(folder / f"{name}.npy", [values], values.dtype, values.shape)
             digest.append(cache.digest(values))
     mean, std = raw.spec.mean, raw.spec.std
-    if not mean and raw.x_train.ndim == 4:
+    if not mean and (raw.x_train.ndim == 4 or raw.spec.signals):
         mean, std = moments(np.load(folder / "x_train.npy", mmap_mode="r"))
     if raw.tokens:
         write_text(folder / TOKENS, text.listed(raw.tokens))

@@ -116,6 +116,6 @@ def _named(file: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         told = str(error).splitlines()[0] if str(error) else repr(error)
         raise ConfigError(f"{file} cannot be read: {told}") from error

@@ -24,6 +24,7 @@ from fedsim.partitions.raw import PARTS, REGRESSION, Raw, held_out, validated
 from fedsim.partitions.split import Array
 
 MOST_CLASSES = 100_000
+LIMIT = 2**63  # of a class, as it is stored
 Arrow = Any  # pyarrow brings no types
 
 
@@ -153,6 +154,8 @@ def _places(values: Sequence[Any], listed: Sequence[str], table: Table, label: s
                 f"{table.where}: column {label!r} holds {next(n for n in known if n != np.floor(n))}; classes are whole "
                 f"numbers or texts, real numbers need data.objective={REGRESSION}"
             )
+        if (largest := max(known, key=abs)) >= LIMIT or largest < -LIMIT:
+            raise ConfigError(f"{table.where}: column {label!r} holds {largest}, which is too large for a class")
         if min(known) >= 0 or table.classes:
             return {value: int(number) for value, number in numbers.items() if number is not None}, False
         ordered = {number: place for place, number in enumerate(sorted(set(known)))}

@@ -116,6 +116,8 @@ def sweep(
 
     Returns the results by the name of the run. Raises ConfigError for a sweep that cannot run, FedsimError if runs fail.
     """
+    from fedsim.results.record import asked
+    from fedsim.sweeps.manifest import PlannedRun, SweepManifest
     from fedsim.sweeps.runner import Cell, ray_session, run_cells
     from fedsim.sweeps.study import run_search
 
@@ -131,6 +133,9 @@ def sweep(
         if search is not None:
             configs, _ = run_search(search, configs, home, run_all)
         cells = [Cell(name, config.replace(out=str((home / name).resolve()))) for name, config in configs.items()]
+        if grid is not None:
+            planned = {name: PlannedRun(asked(config)) for name, config in configs.items()}
+            SweepManifest(home.name, runs=planned).write(home)
         run_all(cells)
     if failed := [cell for cell in cells if cell.status == "failed"]:
         raise FedsimError("; ".join(f"{cell.name}: {cell.failure}" for cell in failed))

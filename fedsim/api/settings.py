@@ -48,4 +48,5 @@ class Settings(TypedDict, total=False):
     refusals: int
     nodes: str
     metrics: int
+    log: str | list[str]
     log_format: Literal["text", "json"]

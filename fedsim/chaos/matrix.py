@@ -12,17 +12,15 @@ BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
 
 
 def markdown(files: Sequence[Path]) -> str:
-    """A row for each fault; a cell says how many of how many were survived on a level. The columns are the levels."""
-    rows, seeds = dict[str, dict[str, list[int]]](), dict[str, list[int]]()
-    for path in files:
-        content = _read(path)
-        for row in content["matrix"]:
-            level = row["level"]
-            if content["seed"] not in seeds.setdefault(level, []):
-                seeds[level].append(content["seed"])
-            cell = rows.setdefault(row["fault"], {}).setdefault(level, [0, 0])
-            cell[0] += row["injected"] - sum(row[outcome] for outcome in FAILED)
-            cell[1] += row["injected"]
+    """A row for each fault; a cell says how many of how many were survived on a level. The columns are the levels. Of a
+    trial that was repeated the last one counts."""
+    trials = {(f["seed"], t["level"], t["number"]): t for f in map(_read, files) for t in f["trials"]}
+    rows, seeds = dict[str, dict[str, list[int]]](), dict[str, set[int]]()
+    for (seed, level, _), trial in trials.items():
+        seeds.setdefault(level, set()).add(seed)
+        cell = rows.setdefault(trial["fault"], {}).setdefault(level, [0, 0])
+        cell[0] += trial["outcome"] not in FAILED
+        cell[1] += 1
     levels = [level for level in LEVELS if level in seeds]
     order = sorted(rows, key=lambda fault: ([level not in rows[fault] for level in levels], fault))
     lines = [_line(["fault", *levels]), _line(["---", *["---:"] * len(levels)])]
@@ -45,7 +43,7 @@ def publish(files: Sequence[Path], page: Path) -> None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
-        if {"seed", "matrix"} <= content.keys():
+        if {"seed", "trials"} <= content.keys():
             return content
     except (OSError, DamagedError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error

@@ -11,6 +11,7 @@ from fedsim.errors import unknown
 from fedsim.results.record import new_folder
 from fedsim.results.waiting import waiting
 from fedsim.server.run import pace_and_stragglers
+from fedsim.trackers.base import trackers_of
 
 
 def open_grid(config: RunConfig, engine: str, ray_address: str | None = None) -> LocalGrid:
@@ -31,6 +32,7 @@ def launch(config: RunConfig, engine: str, ray_address: str | None = None) -> Pa
     from fedsim.server.app import app
 
     pace_and_stragglers(config)  # an impossible pace or straggler model is refused before anything starts
+    trackers_of(config)  # so is a tracker that is not installed
     with waiting(f"preparing {config.dataset}"):
         shares(config)  # once, before many workers need it
     config = config if config.resume else config.replace(out=str(new_folder(config)))

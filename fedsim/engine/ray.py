@@ -8,8 +8,7 @@ worker died is sent again with the state it had. An array that many messages sha
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -17,71 +16,21 @@ import ray
 from flwr.app import Error, Message
 from ray.exceptions import RayError, RayTaskError
 
-from fedsim import registry
-from fedsim.allocator import keep_freed_memory
 from fedsim.client.groups import JobGroup
 from fedsim.config import RunConfig
 from fedsim.engine.base import CRASHED, FIRST_NODE, LocalGrid, client_of
 from fedsim.engine.ray_queue import CALLS_PER_WORKER, Call, Queued, Slot, Work, share
-from fedsim.engine.ray_session import CHECK_SECONDS, LastWords, Watchdog, connect, worker_shares
-from fedsim.engine.serialize import Bytes, deserialize, serialize
+from fedsim.engine.ray_session import CHECK_SECONDS, LastWords, Watchdog, join, leave, started_here, worker_shares
+from fedsim.engine.ray_workers import Workers, result_of
+from fedsim.engine.serialize import deserialize, serialize
 from fedsim.errors import FedsimError
-from fedsim.payload import Answer, ClientState, Failure, Job, Report, Uplink
+from fedsim.payload import Answer, ClientState, Failure
 from fedsim.transport import wire
 
 log = logging.getLogger(__name__)
 ATTEMPTS = 3  # a job is sent again twice before the death of its worker counts as its client's failure
 BUNDLE, BUNDLE_SECONDS = 64, 0.1  # short jobs share a call: at most so many, and about so much work
 START_SECONDS = 600.0  # a worker that needs longer to start will not come: its machine or its GPU is missing
-Serialized = tuple[bytes, list[Bytes]]
-Outcome = tuple[Uplink | None, Report, Mapping[str, float]] | str  # an answer or the reason of a failure, without job
-JobArguments = tuple[bytes, list[int], list[int | None]]  # the head of a work, positions of its buffers and its states
-
-
-class Worker:
-    """Runs in an actor. Serves one or several jobs per call: a call costs Ray more than a short job takes."""
-
-    def __init__(self, config: RunConfig, objects: Mapping[tuple[str, str], Any]) -> None:
-        """`objects`: see `registry.added`."""
-        self._config = config
-        keep_freed_memory()
-        for (kind, name), thing in objects.items():
-            registry.add(kind, name, thing)
-
-    def started(self) -> list[Any]:
-        """The first call: its reply means that the worker has loaded what jobs need, which counts for no job's time."""
-        import_module("fedsim.clients.task")
-        return []
-
-    def handle(self, jobs: list[JobArguments], states_apart: bool, *arguments: Any) -> Any:
-        """Returns the results, each with the client's new state or None and the seconds it took.
-
-        `states_apart`: the states are returned as objects of their own, so that they stay in the object store.
-        """
-        results, states = [], []
-        for head, buffers, places in jobs:
-            began = time.perf_counter()
-            before = [None if place is None else arguments[place] for place in places]
-            result, after = self._serve(head, [arguments[i] for i in buffers], before)
-            kept = [None if state is None else serialize(state) for state in after]
-            states += kept
-            seconds = (time.perf_counter() - began) / len(places)
-            results.append((result, [state is not None for state in kept] if states_apart else kept, seconds))
-        return (results, *states) if states_apart else results
-
-    def _serve(
-        self, head: bytes, buffers: list[Bytes], states: Sequence[Serialized | None]
-    ) -> tuple[Serialized, list[ClientState | None]]:
-        from fedsim.client.jobs import run_group
-        from fedsim.engine.base import execute
-
-        work: Work = deserialize(head, buffers)
-        before = [deserialize(*state) if state else ClientState() for state in states]
-        if isinstance(work, Message):
-            reply, after = execute(work, self._config, before[0])
-            return serialize(reply), [after]
-        results = run_group(work, self._config, before)
-        return serialize([_outcome(result) for result, _ in results]), [state for _, state in results]
 
 
 class RayGrid(LocalGrid):
@@ -91,17 +40,15 @@ class RayGrid(LocalGrid):
 
     def __init__(self, config: RunConfig, address: str | None = None) -> None:
         super().__init__(config)
-        self._owns_ray = not ray.is_initialized()
+        self._joined = join(config.workers, address)
         self._nodes_may_be_lost = address is not None
-        if self._owns_ray:
-            connect(config, address)
         self._last_words, self._watchdog = LastWords(), Watchdog()
         try:
             workers, cpus, gpus = worker_shares(config)
         except FedsimError:
             self._disconnect()
             raise
-        self._factory = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus)
+        self._workers = Workers(config, cpus, gpus)
         self._slots = [Slot(None) for _ in range(workers)]
         for slot in self._slots:
             self._start_worker(slot)
@@ -166,12 +113,12 @@ class RayGrid(LocalGrid):
 
     def close(self) -> None:
         for slot in self._slots if not self._watchdog.lost else ():  # without Ray it would wait for minutes
-            ray.kill(slot.actor)
+            self._workers.release(slot.actor, idle=slot.idle)
         self._disconnect()
 
     def _disconnect(self) -> None:
-        if self._owns_ray:
-            ray.shutdown()
+        if self._joined or (self._watchdog.lost and started_here()):
+            leave()
         self._last_words.cancel()
 
     # From the queues to the workers
@@ -285,7 +232,7 @@ class RayGrid(LocalGrid):
         if isinstance(job.work, Message):
             self._replies[job.work.metadata.message_id] = result
             return
-        self._results += [_result(*each) for each in zip(job.work.jobs, result, strict=True)]
+        self._results += [result_of(*each) for each in zip(job.work.jobs, result, strict=True)]
 
     def _overdue_at(self, slot: Slot) -> float:
         """When the call a worker is at has lasted too long, on the monotonic clock."""
@@ -325,19 +272,11 @@ class RayGrid(LocalGrid):
         """Puts a new worker into the slot; the jobs of the one before it are queued again."""
         lost = [job for call in slot.calls.values() for job in call.jobs]
         slot.queue.extendleft(reversed(lost))
-        slot.actor = self._factory.remote(self.config, registry.added())
-        slot.calls = {slot.actor.started.remote(): Call([], began=time.monotonic())}
+        slot.actor, ready = self._workers.start()
+        slot.calls = {ready: Call([], began=time.monotonic())}
 
     def _fail(self, job: Queued, reason: str) -> None:
         if isinstance(job.work, Message):
             self._take(job, Message(Error(CRASHED, reason), reply_to=job.work))
         else:
             self._take(job, [reason for _ in job.clients])
-
-
-def _result(job: Job, outcome: Outcome) -> Answer | Failure:
-    return Failure(job, outcome) if isinstance(outcome, str) else Answer(job, *outcome)
-
-
-def _outcome(result: Answer | Failure) -> Outcome:
-    return result.reason if isinstance(result, Failure) else (result.uplink, result.report, result.cost)

@@ -67,6 +67,11 @@ class Slot:
     def starting(self) -> bool:
         return any(not call.jobs for call in self.calls.values())
 
+    @property
+    def idle(self) -> bool:
+        """Whether the worker has no jobs; it may be starting."""
+        return not any(call.jobs for call in self.calls.values())
+
     def has_room(self) -> bool:
         """Whether the worker can get another call; a job that is tried again stays alone with its worker. A worker that
         is starting gets none: if its machine is lost it never comes, and others take the jobs of its queue."""

@@ -4,6 +4,7 @@ Whoever reaches a Ray cluster can run code on it as its user. Ray on this machin
 asks for none is not joined (see `check_token`).
 """
 
+import atexit
 import logging
 import os
 import secrets
@@ -19,7 +20,6 @@ import grpc
 import ray
 from ray._private import ray_constants
 from ray._private.node import Node
-from ray.exceptions import RayError
 
 from fedsim.config import RunConfig
 from fedsim.errors import FedsimError
@@ -37,10 +37,38 @@ CHECK_SECONDS = 2.0  # between two looks at Ray
 SILENCE_SECONDS = 20.0  # of a cluster's head, after which it is lost; Ray itself would end this process after 60
 
 
-def connect(config: RunConfig, address: str | None = None) -> None:
+_started: dict[str, Any] = {"address": "", "cpus": 0}  # the Ray on this machine that this process started last
+
+
+def join(workers: int, address: str | None = None) -> bool:
+    """Connects this process to Ray, unless it is connected. Returns whether it joined the cluster at `address`, which it
+    leaves at the end of its run. Ray on this machine stays for the next run, unless that has more workers than Ray has
+    cores; it ends with the process, or by `ray.shutdown()`. Raises FedsimError if it cannot be done.
+    """
+    if ray.is_initialized():
+        if not started_here() or (address is None and workers <= _started["cpus"]):
+            return False
+        leave()
+    connect(workers, address)
+    return address is not None
+
+
+def leave() -> None:
+    """Disconnects this process from Ray, which ends if it was started here. Another Ray that is started or joined later
+    asks for another token than the one of `connect`, or for none."""
+    ray.shutdown()
+    _read_token()
+
+
+def started_here() -> bool:
+    """Whether this process is connected to a Ray that it started by `connect`."""
+    return ray.is_initialized() and ray.get_runtime_context().gcs_address == _started["address"]
+
+
+def connect(workers: int, address: str | None = None) -> None:
     """Starts Ray on this machine, reachable from this machine alone, or joins the cluster at `address`.
 
-    A grid does it by itself if Ray is not initialized. Raises FedsimError if it cannot be done.
+    Raises FedsimError if it cannot be done.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, it warns
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -53,9 +81,11 @@ def connect(config: RunConfig, address: str | None = None) -> None:
             ray.init(address, **quiet)
         else:
             with _loopback_only(), _workers_only(), _own_token():
-                cpus = max(config.workers, os.cpu_count() or 1)
+                cpus = max(workers, os.cpu_count() or 1)
                 ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
-    except (RayError, OSError, ValueError, RuntimeError) as error:
+            _started.update(address=ray.get_runtime_context().gcs_address, cpus=cpus)
+            atexit.register(ray.shutdown)  # Ray's own call at exit waits for half a second
+    except Exception as error:  # Ray raises a bare one if its processes take too long to start
         raise FedsimError(f"cannot join Ray at {address or 'this machine'}: {error}") from error
 
 

@@ -1,12 +1,12 @@
-"""A report as one self-contained HTML page, which needs neither network nor server.
+"""The page about runs: self-contained HTML that needs neither network nor server, or the live page of `fedsim watch`.
 
-Curves and tables include every run. Timelines and matrices are large: those of the first run of each setting are
-included first, and the page names what was left out for its size.
+Curves and tables of a report include every run. Timelines, values of clients and matrices are large: those of the first
+run of each setting are included first, and the page names what was left out for its size.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from math import floor, isfinite, log10
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedsim.files import read_npz, write_text
 from fedsim.report.cluster_figure import clusters_by_round, order_by_clusters
 from fedsim.report.collection import RunCollection
+from fedsim.report.entries import thinned
 from fedsim.report.heat_map import heat_map, heat_map_data
 from fedsim.report.matrix_figure import evenly_spaced, order_by_labels
 from fedsim.report.result_tables import ResultTable, cost_table, published_sources, result_table
@@ -28,30 +29,63 @@ from fedsim.results.curves import KINDS
 from fedsim.results.matrices import matrix_files
 from fedsim.results.record import COSTS
 
+SCRIPTS = ("base.js", "settings.js", "model.js", "run.js", "live.js")  # in the order in which they need each other
 JOBS = 4000  # jobs in the timeline of a run
+STEPS, EVALUATIONS, VALUES = 400, 120, 200_000  # of a run: steps, rounds with values of clients, and these values
 POINTS = 200  # points of a curve
 DOTS = 600  # clients of a setting that are drawn
 ROUNDS, ENTRIES = 60, 200_000  # matrices of a run, and their entries in total
-ALL_JOBS, ALL_ENTRIES = 120_000, 1_500_000  # jobs and matrix entries of the whole page: about 10 MB
+# jobs, steps, values and matrix entries of the whole page: about 10 MB
+ALL_JOBS, ALL_STEPS, ALL_VALUES, ALL_ENTRIES = 60_000, 20_000, 500_000, 600_000
 PAIRS = 30  # with more settings than this, pairwise tests are not listed
+
+
+@dataclass
+class Budget:
+    """The number of jobs, steps, values or matrix entries that still fit on the page."""
+
+    left: int
+
+    def take(self, size: int) -> bool:
+        """Whether `size` more fit; if so, they are subtracted."""
+        fits = size <= self.left
+        self.left -= size if fits else 0
+        return fits
+
+
+@dataclass
+class Budgets:
+    """What still fits on the page."""
+
+    jobs: Budget = field(default_factory=lambda: Budget(ALL_JOBS))
+    steps: Budget = field(default_factory=lambda: Budget(ALL_STEPS))
+    values: Budget = field(default_factory=lambda: Budget(ALL_VALUES))
+    matrices: Budget = field(default_factory=lambda: Budget(ALL_ENTRIES))
 
 
 def write_page(found: RunCollection, path: Path, target: float | None = None) -> None:
     """Writes the page about these runs."""
-    part = files("fedsim.report")
-    text = (part / "page.html").read_text()
-    data = json.dumps(content(found, target), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    for name, inside in (
-        ("STYLE", (part / "page.css").read_text()),
-        ("CODE", (part / "page.js").read_text()),
-        ("DATA", data),
-    ):
+    write_text(path, page_text(content(found, target)))
+
+
+def page_text(data: Mapping[str, Any]) -> str:
+    """The page with its data; `fedsim watch` serves it with the addresses of the data instead."""
+    folder = files("fedsim.report").joinpath("html")
+    told = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    code = "".join(folder.joinpath(name).read_text() for name in SCRIPTS)
+    text = folder.joinpath("page.html").read_text()
+    for name, inside in (("STYLE", folder.joinpath("page.css").read_text()), ("CODE", code), ("DATA", told)):
         text = text.replace(f"/*{name}*/", inside)
-    write_text(path, text)
+    return text
 
 
 def content(found: RunCollection, target: float | None = None) -> dict[str, Any]:
     """The data of the page as plain values."""
+    return {**overview(found, target), **_details(found)}
+
+
+def overview(found: RunCollection, target: float | None = None) -> dict[str, Any]:
+    """What compares settings."""
     runs, settings, metric = found.runs, found.settings, found.metric
     index_of = {id(run): index for index, run in enumerate(runs)}
     tests = pairwise_tests(settings) if len(settings) <= PAIRS else {}
@@ -67,7 +101,6 @@ def content(found: RunCollection, target: float | None = None) -> dict[str, Any]
         "pairs": [[i, j, _r(q)] for (i, j), (_, q) in tests.items()],
         "missing": [str(path) for path, _ in found.missing],
         "searches": [{**vars(search), "best": search.best} for search in found.searches],
-        **_details(runs, settings),
     }
 
 
@@ -113,28 +146,21 @@ def _sort_value(value: MeanStd | str) -> float | None:
     return number if number is None or isfinite(number) else None
 
 
-@dataclass
-class Budget:
-    """The number of jobs or matrix entries that still fit on the page."""
-
-    left: int
-
-    def take(self, size: int) -> bool:
-        """Whether `size` more fit; if so, they are subtracted."""
-        fits = size <= self.left
-        self.left -= size if fits else 0
-        return fits
-
-
-def _details(runs: Sequence[RunResult], settings: Sequence[Setting]) -> dict[str, Any]:
-    """The details of every run; values that runs have in common are stored once, in `shared`."""
-    jobs, entries = Budget(ALL_JOBS), Budget(ALL_ENTRIES)
-    firsts = {id(each.runs[0]) for each in settings if each.runs}
+def _details(found: RunCollection) -> dict[str, Any]:
+    """Every run, with its entries as far as they fit; values that runs have in common are stored once, in `shared`."""
+    runs, budgets = found.runs, Budgets()
+    firsts = {id(each.runs[0]) for each in found.settings if each.runs}
     order = sorted(range(len(runs)), key=lambda index: id(runs[index]) not in firsts)
     shared: dict[str, int] = {}
     details: list[dict[str, Any]] = [{}] * len(runs)
     for index in order:
-        details[index] = _run(runs[index], jobs, entries, shared)
+        run = runs[index]
+        details[index] = {
+            **about(run, shared),
+            **progress(run),
+            **_entries(run, budgets),
+            **relations(run, budgets.matrices),
+        }
     return {"runs": details, "shared": [json.loads(text) for text in shared]}
 
 
@@ -143,34 +169,53 @@ def _as_json(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
-def _run(run: RunResult, jobs: Budget, entries: Budget, shared: dict[str, int]) -> dict[str, Any]:
+def about(run: RunResult, shared: dict[str, int]) -> dict[str, Any]:
+    """What does not change while a run goes on; `shared` takes values, by their text."""
+
     def share(value: Any) -> int:
         return shared.setdefault(json.dumps(value), len(shared))
 
     keys = ("id", "train", "test", "labels", "model")
     clients = [[client.get(key) for key in keys] for client in run.manifest["clients"]]
     manifest = {key: run.manifest.get(key) for key in ("engine", "python", "packages")}
-    fits = jobs.take(min(JOBS, len(run.jobs)))
-    kept = run.jobs[:JOBS] if fits else []
-    times = np.array([(job.sent, job.arrived) for job in kept]).reshape(-1, 2).round(4).tolist()
-    drawn = [[job.client, *when, job.staleness] for job, when in zip(kept, times, strict=True)]
-    memory = run.costs.client_memory
     return {
         "name": run.folder.name,
         "config": share({key: _as_json(value) for key, value in run.config.items() if key != "seed"}),
         "seed": run.config.get("seed"),
         "about": share(manifest),
-        "status": [run.manifest.get("status"), run.manifest.get("written")],
         "clients": share(clients),
-        "memory": [round(memory[client]) if client in memory else None for client in run.clients],
-        "jobs": drawn,
-        "left_out": len(run.jobs) - len(drawn),
-        "idle": _r(float(np.mean(run.idle))) if run.idle else 0.0,
-        "steps": _list(run.steps[:JOBS]) if fits else [],
-        "end": _r(float(run.steps[-1])) if len(run.steps) else 1.0,
-        **_matrices(run, entries),
-        **_clusters(run, entries),
     }
+
+
+def progress(run: RunResult) -> dict[str, Any]:
+    """How far a run is, and the memory of its clients' processes in MB."""
+    memory, series = run.costs.client_memory, run.series("personal")
+    return {
+        "status": run.manifest.get("status"),
+        "written": run.manifest.get("written"),
+        "round": len(run.steps),
+        "rounds": run.config.get("rounds"),
+        "latest": _r(float(series.mean[-1])) if len(series.rounds) and isfinite(series.mean[-1]) else None,
+        "seconds": round(run.costs.wall, 1),
+        "failures": sum(len(event.get("failures", ())) for event in run.events),
+        "memory": [round(memory[client]) if client in memory else None for client in run.clients],
+    }
+
+
+def _entries(run: RunResult, budgets: "Budgets") -> dict[str, Any]:
+    """The entries, and how many jobs were left out for their number."""
+    jobs = min(JOBS, len(run.jobs))
+    jobs = jobs if budgets.jobs.take(jobs) else 0
+    steps = min(STEPS, len(run.steps))
+    steps = steps if budgets.steps.take(steps) else 2
+    rounds = max(2, min(EVALUATIONS, VALUES // max(1, 3 * len(run.clients))))
+    rounds = rounds if budgets.values.take(3 * rounds * len(run.clients)) else 2
+    return {"entries": thinned(run, jobs, steps, rounds), "left_out": len(run.jobs) - jobs}
+
+
+def relations(run: RunResult, budget: Budget) -> dict[str, Any]:
+    """The matrices and clusters of a run, as far as they fit."""
+    return {**_matrices(run, budget), **_clusters(run, budget)}
 
 
 def _matrices(run: RunResult, budget: Budget) -> dict[str, Any]:

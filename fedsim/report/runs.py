@@ -8,55 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import ConfigError, unknown
-from fedsim.payload import TRAINING
+from fedsim.report.accumulate import Costs, GrowingCosts, GrowingSeries, Series, value, weight
 from fedsim.results.metric import Metric, Values, read_metrics
-from fedsim.results.record import COSTS, read_events, read_manifest
+from fedsim.results.record import read_events, read_manifest
 from fedsim.sweeps.manifest import PlannedRun, read_sweep_manifest
 
 CLASSIFICATION = "classification"  # the objective of runs whose manifest names none
-
-
-@dataclass(frozen=True)
-class Series:
-    """One metric of one kind of model: a row per evaluated round, a column per client. A client that was not evaluated
-    in a round keeps its previous value; NaN means that it has not been evaluated yet."""
-
-    metric: Metric
-    rounds: NDArray[np.int64]
-    times: Values  # virtual seconds, or real seconds with clock=wall
-    traffic: Values  # bytes sent up and down until then
-    values: Values
-    weights: Values  # of the clients in the mean
-    tested: NDArray[np.int64]  # per client, the round of its latest number; -1: it has none
-
-    @cached_property
-    def mean(self) -> Values:
-        """The weighted mean over clients, per round."""
-        known = ~np.isnan(self.values) * self.weights
-        with np.errstate(invalid="ignore"):
-            return np.asarray(np.nansum(self.values * self.weights, axis=1) / known.sum(axis=1))
-
-    @cached_property
-    def worst(self) -> Values:
-        """The value of the worst client, per round."""
-        return self.metric.worst(self.values)
-
-    @property
-    def best_index(self) -> int:
-        """The row with the best mean."""
-        return self.metric.best_index(self.mean)
-
-    @property
-    def best(self) -> float:
-        """The best mean over the rounds."""
-        return float(self.mean[self.best_index])
-
-    def to(self, target: float, axis: NDArray[Any]) -> float | None:
-        """Where on `axis`, such as `times`, the mean over clients reaches the target; None if it does not."""
-        return self.metric.crossing(self.mean, target, axis)
 
 
 @dataclass(frozen=True)
@@ -69,18 +28,6 @@ class TrainingJob:
     arrived: float
     staleness: int | None  # None: the result was not used
     reason: str = ""  # why it was not used
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The computing time, memory and traffic of a run. Seconds of parallel workers add up; memory is in MB."""
-
-    wall: float
-    seconds: dict[str, float]  # by COSTS
-    client_memory: dict[int, float]  # peak of each client
-    server_memory: float | None
-    gpu_memory: dict[int, float]
-    traffic: float  # bytes up and down
 
 
 @dataclass(frozen=True)
@@ -98,12 +45,8 @@ class RunResult:
 
     def only(self, clients: Collection[int]) -> "RunResult":
         """The same run as if it had no other clients."""
-
-        def kept(tree: dict[str, Any]) -> dict[str, Any]:
-            lists = {key: tree[key] for key in ("clients", "wasted", "in_flight") if key in tree}
-            return tree | {key: [row for row in rows if row["id"] in clients] for key, rows in lists.items()}
-
-        return RunResult(self.folder, kept(self.manifest), [kept(event) for event in self.events])
+        events = [without_others(event, clients) for event in self.events]
+        return RunResult(self.folder, without_others(self.manifest, clients), events)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -165,28 +108,12 @@ class RunResult:
         return self._series[kind, name]
 
     def _read_series(self, kind: str, metric: str) -> Series:
-        column = {client: place for place, client in enumerate(self.clients)}
-        main = metric == self.main_metric.name
-        moment, moments = (0.0, 0.0), []
-        rounds, rows, row, tested = [], [], np.full(len(column), np.nan), np.full(len(column), -1, np.int64)
+        growing = GrowingSeries(
+            self.manifest, kind, self.metrics.get(metric, Metric(metric)), metric == self.main_metric.name
+        )
         for event in self.events:
-            if event["kind"] == "step":
-                moment = event["time"], event.get("bytes_up", 0) + event.get("bytes_down", 0)
-            clients = [*event.get("clients", []), *event.get("wasted", [])]
-            measured = {client["id"]: _value(client, kind, metric, main) for client in clients}
-            found = {client: value for client, value in measured.items() if value is not None}
-            if found:
-                row = row.copy()
-                row[[column[client] for client in found]] = list(found.values())
-                tested[[column[client] for client in found]] = event["round"]
-                rounds.append(event["round"])
-                rows.append(row)
-                moments.append(moment)
-        when = np.array(moments, np.float64).reshape(len(rounds), 2)
-        values = np.array(rows, np.float64).reshape(len(rows), len(column))
-        weights = np.array([_weight(client, kind, metric) for client in self.manifest["clients"]])
-        declared = self.metrics.get(metric, Metric(metric))
-        return Series(declared, np.array(rounds, np.int64), when[:, 0], when[:, 1], values, weights, tested)
+            growing.add(event)
+        return growing.series()
 
     def outdated(self, kind: str = "personal", metric: str | None = None) -> dict[int, int]:
         """Clients whose latest number is older than the last evaluation -> the round of that number."""
@@ -206,9 +133,9 @@ class RunResult:
         rows: list[dict[str, Any]] = next(
             (event["unseen"] for event in reversed(self.events) if event["kind"] == "unseen"), []
         )
-        found = {row["id"]: _value(row, kind, name, name == self.main_metric.name) for row in rows}
+        found = {row["id"]: value(row, kind, name, name == self.main_metric.name) for row in rows}
         weights = {
-            c["id"]: _weight(c, kind, name) for c in self.manifest.get("unseen", []) if found.get(c["id"]) is not None
+            c["id"]: weight(c, kind, name) for c in self.manifest.get("unseen", []) if found.get(c["id"]) is not None
         }
         total = sum(weights.values())
         return sum(weights[c] * (found[c] or 0.0) for c in weights) / total if total else None
@@ -248,18 +175,16 @@ class RunResult:
 
     @cached_property
     def costs(self) -> Costs:
-        recorded = [event["cost"] for event in self.events if "cost" in event]
-        seconds = {name: sum(cost.get(name, 0.0) for cost in recorded) for name in COSTS}
-        peaks: dict[str, dict[int, float]] = {"memory": {}, "gpu-memory": {}}
+        growing = GrowingCosts()
         for event in self.events:
-            for row in event.get("clients", []):
-                for name, peak in peaks.items():
-                    if (value := row.get("cost", {}).get(name)) is not None:
-                        peak[row["id"]] = max(value, peak.get(row["id"], 0.0))
-        server = max((cost["memory"] for cost in recorded if "memory" in cost), default=None)
-        wall = max((event.get("seconds", 0.0) for event in self.events), default=0.0)
-        traffic = max((e["bytes_up"] + e["bytes_down"] for e in self.events if "bytes_up" in e), default=0)
-        return Costs(wall, seconds, peaks["memory"], server, peaks["gpu-memory"], traffic)
+            growing.add(event)
+        return growing.costs()
+
+
+def without_others(tree: dict[str, Any], clients: Collection[int]) -> dict[str, Any]:
+    """A manifest or an event with the rows of these clients alone."""
+    lists = {key: tree[key] for key in ("clients", "wasted", "in_flight") if key in tree}
+    return tree | {key: [row for row in rows if row["id"] in clients] for key, rows in lists.items()}
 
 
 def choose_metric(runs: Sequence[RunResult], name: str | None = None) -> Metric:
@@ -281,15 +206,3 @@ def display_names(runs: Sequence[RunResult]) -> list[str]:
     """A name for each run: its algorithm if all algorithms differ, else its folder."""
     names = [str(run.config["algorithm"]) for run in runs]
     return names if len(set(names)) == len(names) else [run.folder.name for run in runs]
-
-
-def _weight(client: dict[str, Any], kind: str, metric: str) -> float:
-    """Of a client of the manifest in a mean: the global model is measured on the pooled data of all clients, so its mean is
-    over samples, not over clients."""
-    return float(client["train" if metric.startswith(TRAINING) else "test"]) if kind == "global" else 1.0
-
-
-def _value(row: dict[str, Any], kind: str, metric: str, main: bool) -> float | None:
-    """The metric in an event's row of a client. Older versions wrote only the main metric, under its kind."""
-    value: float | None = row.get("metrics", {}).get(kind, {}).get(metric)
-    return row.get(kind) if value is None and main else value

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedsim.attacks import SUCCESS
-from fedsim.report.runs import Costs, RunResult, Series, choose_metric
+from fedsim.report.accumulate import Costs, Series
+from fedsim.report.runs import RunResult, choose_metric
 from fedsim.results.metric import ACCURACY, Metric, Values
+from fedsim.results.record import MAY_CHANGE
 from fedsim.sweeps.manifest import PlannedRun
 
-# keys that do not belong to a setting
-IGNORED = ("seed", "workers", "worker-gpus", "server-memory", "checkpoint-every", "timeout", "data-root", "device")
+IGNORED = ("seed", *MAY_CHANGE)  # keys that do not belong to a setting
 # settings that agree in these have the same clients
 DATA_KEYS = ("dataset", "partition", "clients", "validation", "public")
 VALUE_ONLY = ("dataset", "partition", "pace", "stragglers")  # keys that labels leave out: their values are clear alone
@@ -216,7 +217,7 @@ def _published(planned: PlannedRun, metric: Metric) -> dict[str, MeanStd]:
 
 
 def _keys(planned: PlannedRun) -> dict[str, Any]:
-    return {key: value for key, value in planned.config.items() if key not in IGNORED}
+    return {key: value for key, value in planned.config.items() if key.partition(".")[0] not in IGNORED}
 
 
 def _labels(settings: Sequence[PlannedRun]) -> list[str]:

@@ -39,6 +39,8 @@ from fedsim.results.matrices import Matrices
 from fedsim.results.metric import Metric
 from fedsim.results.observers import observers
 from fedsim.results.progress import Progress, Silent
+from fedsim.results.working import FILE as WORKING
+from fedsim.results.working import Working
 from fedsim.server.fleet import Client, Fleet
 
 # Keys that say where and how patiently a run works, not what it is.
@@ -53,6 +55,7 @@ MAY_CHANGE = (
     "worker-gpus",
     "server-memory",
     "metrics",
+    "log",
     "log-format",
 )
 BENCHED = "gets no more jobs"  # begins the reason of a failure: too many answers of the client were refused in a row
@@ -108,7 +111,7 @@ def old_folder(config: RunConfig) -> Path:
     if manifest["status"] == "finished":
         raise ConfigError(f"{folder} is finished: there is nothing to resume")
     before = manifest["config"]
-    changed = [k for k, v in asked(config).items() if k not in MAY_CHANGE and before.get(k, v) != v]
+    changed = [k for k, v in asked(config).items() if k.partition(".")[0] not in MAY_CHANGE and before.get(k, v) != v]
     if changed:
         told = ", ".join(f"{k}={before[k]}" for k in changed)
         raise ConfigError(f"{folder} is a run with {told}: resume it with the configuration it was started with")
@@ -158,6 +161,7 @@ class Record:
         self.matrices = Matrices(folder)
         self.events = EventLog(folder)
         self._clusters: list[int] | None = None  # of the clients, after the last step
+        self._working = Working(None, [])
         self._unseen: list[dict[str, Any]] = []  # what the clients measured that never took part
 
     def _set_objective(self, name: str) -> None:
@@ -179,9 +183,10 @@ class Record:
             sync_folder(self.folder.parent)
             for folder in (self.folder / checkpoints.FOLDER, self.folder / MATRICES):
                 remove_leftovers(folder)
-            remove_leftovers(self.folder, MANIFEST, EVENTS, SUMMARY, MODEL)
+            remove_leftovers(self.folder, MANIFEST, EVENTS, SUMMARY, MODEL, WORKING)
         if self.config.resume:
             self._replay(done, lines)
+        self._working = Working(self.folder, [client.id for client in fleet.clients])
         self._manifest("running", copy=True)
         config, logs.context["run"] = self.config, self.run.id
         self._progress.begin(f"{config.algorithm} on {config.dataset}/{config.partition}", config.rounds, done)
@@ -210,6 +215,7 @@ class Record:
 
     def sent(self, jobs: Sequence[Job], now: float) -> None:
         self._out |= {job.client: {"id": job.client, "base": job.step, "sent": now} for job in jobs if job.train}
+        self._working.sent((job.client, job.step) for job in jobs if job.train)
         self.bytes_down += sum(job.down.nbytes for job in jobs)
 
     def spent(self, **seconds: float) -> None:
@@ -221,6 +227,7 @@ class Record:
         job = result.job
         if job.train:
             self._out.pop(job.client, None)
+            self._working.ended(job.client)
         if isinstance(result, Answer):
             self.spent(training=result.cost.get("train", 0.0), evaluation=result.cost.get("test", 0.0))
             self.spent(communication=result.cost.get("exchange", 0.0))
@@ -326,6 +333,7 @@ class Record:
 
     def end(self, status: str) -> None:
         self._progress.end()
+        self._working.close()
         try:
             self._manifest(status)
         except StorageError as error:

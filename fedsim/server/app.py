@@ -24,6 +24,7 @@ from fedsim.results.observers import observed_by
 from fedsim.results.record import Record, new_folder, old_folder
 from fedsim.server.roll_call import check_models
 from fedsim.server_optimizers import server_optimizer_of
+from fedsim.trackers.run_log import logged
 
 app = ServerApp()
 
@@ -88,7 +89,7 @@ def main(grid: Grid, context: Context) -> None:
     with locked(folder):
         config = config.replace(out=str(folder))
         run_folder(config)  # checked again: another process may just have ended there
-        with _exporting(config):
+        with _exporting(config), logged(config):
             shown = progress.for_output(config.log_format)
             record = Record(folder, config, getattr(grid, "engine", "flower"), shown)
             build(config).start(grid, record=record)

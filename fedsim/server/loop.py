@@ -217,9 +217,9 @@ class Loop(Generic[S]):
             if result.offline and self.liveness is not None:
                 log.warning("client %d is lost: %s", job.client, result.reason, extra={"client": job.client})
             return None
-        self.fleet.refused.pop(job.client, None)
         if result.uplink is None:
             return None
+        self.fleet.refused.pop(job.client, None)  # an evaluation that is accepted redeems no refused training
         age = step - job.step
         arrival = Arrival(job.client, job.step, result.uplink, event.sent, event.arrived, age, result.cost)
         if not self.pace.keeps(age):

@@ -26,6 +26,7 @@ from fedsim.weights import Weights, no_buffers
 
 log = logging.getLogger(__name__)
 MOST_SAMPLES, MOST_CLASSES, MOST_AXES = 10**10, 100_000, 8  # that a client may claim to have
+MOST_BYTES = 64_000_000  # of what a client tells of its data for the run's algorithm
 LONGEST_LAYOUT = 50_000_000  # letters
 LATE_SECONDS = 5.0  # for nodes that nobody has to wait for, once every client is there
 
@@ -103,6 +104,11 @@ def check_clients(found: Iterable[Client], expected: int) -> list[Client]:
         raise ConfigError(f"{told}: one run needs one objective")
     if other := [c for c in clients if c.public != clients[0].public]:
         raise ConfigError(f"client {other[0].id} has other public samples than client {clients[0].id}")
+    if other := [c for c in clients if c.statistics.keys() != clients[0].statistics.keys()]:
+        told = " but ".join(
+            f"client {c.id} tells {', '.join(c.statistics) or 'nothing'}" for c in (clients[0], other[0])
+        )
+        raise ConfigError(f"{told} of its data: one of them is wrong")
     if other := [c for c in clients if c.shape != clients[0].shape]:
         told = " but ".join(f"client {c.id} has samples of shape {c.shape}" for c in (clients[0], other[0]))
         raise ConfigError(f"{told}: one model needs one shape")
@@ -117,6 +123,8 @@ def client_of(node: int, reply: Message, config: RunConfig, name: str = "") -> C
         told = registry.find("algorithm", config.algorithm).statistics
         if statistics and not told:
             raise WireError(f"{next(iter(statistics))!r} was not asked for")
+        if (size := sum(array.nbytes for array in statistics.values())) > MOST_BYTES:
+            raise WireError(f"{', '.join(statistics)[:LETTERS]}: {size} bytes, and {MOST_BYTES} are the most")
         for key, array in statistics.items():
             check_array(key, array, Spec(dtype=str(array.dtype)))
         client = Client(

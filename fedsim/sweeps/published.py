@@ -51,7 +51,11 @@ def read_published(tree: Mapping[str, Any], known: Collection[str], source: str)
         return Published()
     if strange := sorted(set(tree) - set(PARTS)):
         unknown(f"part of [published] in {source}", strange[0], PARTS)
-    keys, columns = tree.get("keys", []), tree.get("columns", [[]])
+    keys, columns, listed = tree.get("keys", []), tree.get("columns", [[]]), tree.get("rows", {})
+    if not (_is_list_of(str, keys) and _is_list_of(list, columns) and _is_list_of(list, _values(listed))):
+        raise ConfigError(
+            f"{source}: [published] needs keys = [NAME, ...], columns = [[VALUE, ...], ...], rows.NAME = [...]"
+        )
     if wrong := [column for column in columns if len(column) != len(keys)]:
         raise ConfigError(f"{source}: a column of [published] has a value for each of {keys}, not {wrong[0]}")
     named = tuple(dict(zip(keys, column, strict=True)) for column in columns)
@@ -59,7 +63,7 @@ def read_published(tree: Mapping[str, Any], known: Collection[str], source: str)
         if column.get(MEASURE, "personal") not in (*KINDS, ROUNDS):
             unknown(f"measure of [published] in {source}", str(column[MEASURE]), (*KINDS, ROUNDS))
     rows = {}
-    for name, numbers in tree.get("rows", {}).items():
+    for name, numbers in listed.items():
         if name not in known:
             unknown(f"row of [published] in {source}", name, known)
         if len(numbers) != len(columns):
@@ -68,6 +72,14 @@ def read_published(tree: Mapping[str, Any], known: Collection[str], source: str)
         where = f"{source}: row {name} of [published]"
         rows[name] = tuple(_number(text, c.get(MEASURE, ""), where) for c, text in zip(named, numbers, strict=True))
     return Published(str(tree.get("source", "")), named, rows)
+
+
+def _is_list_of(kind: type[Any], found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(each, kind) for each in found)
+
+
+def _values(table: object) -> object:
+    return list(table.values()) if isinstance(table, Mapping) else None
 
 
 def _value(config: RunConfig, key: str) -> Any:

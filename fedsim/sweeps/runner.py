@@ -23,6 +23,7 @@ from fedsim.results.folder_lock import locked
 from fedsim.results.metric import Metric, read_metrics
 from fedsim.results.observers import Observer, observed_by
 from fedsim.results.record import asked, holds_run, read_manifest
+from fedsim.trackers.base import trackers_of
 
 log = logging.getLogger(__name__)
 FAILURE, LOG = "failure.txt", "log.txt"
@@ -110,12 +111,13 @@ def run_cells(
     queue = [cell for cell in cells if cell.status == "waiting"]
     if not queue:
         return on_progress()
+    for cell in queue:
+        trackers_of(cell.config)  # refused here, if one is missing
     import ray
 
-    from fedsim.engine.ray_session import check_gpus, connect
+    from fedsim.engine.ray_session import check_gpus, join
 
-    if not ray.is_initialized():
-        connect(RunConfig(workers=jobs), ray_address)
+    join(jobs, ray_address)
     running: dict[Any, Cell] = {}
     try:
         for cell in queue:
@@ -139,12 +141,20 @@ def run_cells(
 
 @contextmanager
 def ray_session() -> Iterator[None]:
-    """Stops Ray at the end, if `run_cells` started it inside."""
+    """Stops Ray at the end, if `run_cells` started it inside, and at the beginning if an earlier run of this process left
+    it: its workers hold all cores."""
+    if "ray" in sys.modules:
+        from fedsim.engine.ray_session import leave, started_here
+
+        if started_here():
+            leave()
     try:
         yield
     finally:
         if "ray" in sys.modules:
-            sys.modules["ray"].shutdown()
+            from fedsim.engine.ray_session import leave
+
+            leave()
 
 
 def _failure(reference: Any) -> str:

@@ -1,6 +1,5 @@
 """Motion sensors: UCI HAR (Anguita et al. 2013) and PAMAP2 (Reiss and Stricker 2012). Samples are time x channels."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from fedsim.partitions.by_user import TEST_FRACTION
 from fedsim.partitions.catalogue import Single
 from fedsim.partitions.large_arrays import Scratch
 from fedsim.partitions.official import reading
-from fedsim.partitions.raw import PARTS, Raw, moments, validated
+from fedsim.partitions.raw import PARTS, Raw, validated
 from fedsim.partitions.split import Array
 
 HAR_SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
@@ -36,7 +35,7 @@ def uci_har(spec: Single, folder: Path, params: DataParams, scratch: Scratch) ->
 
 
 def pamap2(spec: Single, folder: Path, params: DataParams, scratch: Scratch) -> Raw:
-    """`Protocol/subject101.dat` to `subject109.dat`: windows of 256 moments of 27 channels, normalized; subjects are users.
+    """`Protocol/subject101.dat` to `subject109.dat`: windows of 256 moments of 27 channels; subjects are users.
 
     A window lies within one activity; the last fifth of every activity's time is for tests, so no moment is in both
     parts. Values that the wireless sensors lost are interpolated in time.
@@ -64,8 +63,7 @@ def pamap2(spec: Single, folder: Path, params: DataParams, scratch: Scratch) -> 
     arrays |= {f"y_{part}": np.array(found, np.int64) for part, found in labels.items()}
     if not all(len(stack) for stack in stacks.values()):
         raise ConfigError(f"{folder} holds no activity of {2 * WINDOW} moments or more")
-    mean, std = moments(arrays["x_train"])
-    return validated(arrays, replace(spec, mean=mean, std=std), str(folder), np.array(users["train"] + users["test"]))
+    return validated(arrays, spec, str(folder), np.array(users["train"] + users["test"]))
 
 
 def _numbers(file: Path, columns: tuple[int, ...] | None = None) -> Array:

@@ -160,6 +160,8 @@ def test_lists_of_numbers_keep_their_shape(tmp_path: Path) -> None:
         ("a,b,label\n1,2,0\n1,inf,0\n", {}, r"row 3: column 'b' holds NaN or infinity"),
         ("a,b,label\n1,2,0\n1,1e99,0\n", {}, r"row 3: column 'b' holds NaN or infinity"),
         ("a,label\n1,\n", {}, r"row 2: column 'label' is empty; every row needs one"),
+        ("a,label\n1,1e30\n2,1\n", {}, r"column 'label' holds 1e\+30, which is too large for a class"),
+        ("a,label,\udcff\n1,0,0\n", {}, r"cannot be read: .*utf-8"),
         (
             "a,label\n1,0.5\n2,1\n",
             {},
@@ -185,7 +187,7 @@ def test_a_broken_table_is_refused_by_row_and_column(
     tmp_path: Path, content: str, params: dict[str, Any], says: str
 ) -> None:
     file = tmp_path / "bad.csv"
-    file.write_text(content)
+    file.write_text(content, errors="surrogateescape")
     with pytest.raises(ConfigError, match=says) as refused:
         load(file, **params)
     assert str(file) in str(refused.value) or "data.test" in str(refused.value)

@@ -123,3 +123,25 @@ def test_a_domain_without_tests_holds_some_out() -> None:
     shares = known.split("by-domain", given, 2)
     assert [(len(s.train), len(s.test)) for s in shares] == [(8, 2), (16, 4)]
     assert known.disjoint([s.train for s in shares] + [s.test for s in shares])
+
+
+@pytest.mark.parametrize("partition", ["by-domain", "by-user"])
+def test_clients_of_users_and_domains_can_be_smaller(partition: str) -> None:
+    train, test = np.zeros(60, np.int64), np.zeros(30, np.int64)
+    owners = np.concatenate([np.repeat(["old", "new"], [50, 10]), np.repeat(["old", "new"], [25, 5])])
+    given = known.Labels(train, test, 1, users=owners)
+    whole, smaller = known.split(partition, given, 2), known.split(partition, given, 2, size=20, tests=10)
+    assert sorted((len(s.train), len(s.test)) for s in smaller) == [(10, 5), (20, 10)]
+    for all_of_it, part in zip(whole, smaller, strict=True):
+        assert set(part.train) <= set(all_of_it.train)
+        assert set(part.test) <= set(all_of_it.test)
+
+
+def test_signals_are_normalized_per_channel(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal((0.0, 5.0), (1.0, 0.1), (40, 8, 2)).astype(np.float32)
+    np.savez(tmp_path / "uci-har.npz", x_train=x[:30], y_train=[0, 1] * 15, x_test=x[30:], y_test=[0, 1] * 5)
+    np.savez(tmp_path / "own.npz", x_train=x[:30], y_train=[0, 1] * 15, x_test=x[30:], y_test=[0, 1] * 5)
+    signals = datasets.load("uci-har", str(tmp_path)).samples(np.arange(30))
+    np.testing.assert_allclose(signals.mean((0, 1)), 0, atol=1e-4)
+    np.testing.assert_allclose(signals.std((0, 1)), 1, atol=1e-4)
+    np.testing.assert_array_equal(datasets.load("own", str(tmp_path)).samples(np.arange(30)), x[:30])

@@ -26,7 +26,8 @@ def home(small: Callable[..., RunConfig], finished: Finished, tmp_path: Path) ->
         shutil.copytree(runs / "good", runs / name)
     for manifest in ("manifest.json", "checkpoint/manifest.json"):
         (runs / "cut-off" / manifest).write_text('{"status": "runn')
-    (runs / "wordless" / "events.jsonl").write_text("")
+    for events in ("events.jsonl", "checkpoint/events.jsonl"):
+        (runs / "wordless" / events).write_text("")
     (runs / "strange" / "manifest.json").write_text('{"name": "a web app"}')
     (runs / "photos").mkdir()
     return runs
@@ -56,6 +57,7 @@ def test_events_that_are_cut_off_count_as_far_as_they_go(home: Path) -> None:
     path = home / "good" / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:3]) + lines[3][:50])
+    (home / "good" / "checkpoint" / "events.jsonl").unlink()
     (run,) = collect_runs([home / "good"]).runs
     assert run.series("personal").rounds.tolist() == [0, 1]
 

@@ -9,9 +9,10 @@ from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
 from fedsim.errors import ConfigError
 from fedsim.results import checkpoint as checkpoints
-from fedsim.results.record import Record, read_manifest
+from fedsim.results.record import Record, read_manifest, read_summary
 from fedsim.server.app import build
 from tests.nodes import Nodes
+from tests.resuming import check_resuming
 from tests.transport.test_liveness import at
 
 Small = Callable[..., RunConfig]
@@ -32,6 +33,21 @@ def stopped(config: RunConfig, folder: Path) -> RunConfig:
     with pytest.raises(PowerCut):
         build(config).start(grid, record=Record(folder / "run", config, "test"))
     return config.replace(out=str(folder / "run"), resume=True)
+
+
+def test_refusals_before_a_stop_count(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three answers of client 1 were refused before the checkpoint, a fourth after it: then it gets no more jobs."""
+    keys = (
+        "algorithm=fedavg",
+        "clients=3",
+        "attack=nan",
+        "attack.clients=1",
+        "refusals=4",
+        "rounds=6",
+        "checkpoint-every=1",
+    )
+    check_resuming(small(*keys), tmp_path, monkeypatch)
+    assert read_summary(tmp_path / "copy")["refusals"] == {"count": 4, "per_client": {"1": 4}, "benched": [1]}
 
 
 @pytest.mark.parametrize("name", ["scaffold", "apfl", "spfl", "pfedme"])

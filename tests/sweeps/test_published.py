@@ -67,11 +67,18 @@ def test_without_cells_rows_are_algorithms(tmp_path: Path) -> None:
         ('two = ["", "", "a lot"]', "'a lot' is not an accuracy in percent"),
         ('two = ["", "", 101]', "not an accuracy"),
         ('two = ["", "", -1]', "not an accuracy"),
+        ("two = 7", "lists in rows"),
     ],
 )
 def test_nonsense_is_refused(tmp_path: Path, wrong: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(tmp_path, f"{TABLE}{wrong}\n")
+
+
+@pytest.mark.parametrize("wrong", ["columns = [7]", "columns = 7", "keys = 7", "keys = [7]", "rows = 7"])
+def test_what_is_no_table_is_refused(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[published\] needs keys"):
+        read(tmp_path, f'[grid]\nalgorithm = ["fedavg"]\n[published]\n{wrong}\n')
 
 
 def test_columns_and_measures_are_checked(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-import ray
 
-from fedsim.config import RunConfig
-from fedsim.engine.ray_session import connect
+from fedsim.engine.ray_session import leave
 
 
 @pytest.fixture(scope="session")
@@ -21,13 +19,6 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shared_ray() -> None:
-    """A local Ray that all tests of this process use: the Ray engine starts none if there is one."""
-    if not ray.is_initialized():
-        connect(RunConfig(workers=4))
-
-
-@pytest.fixture
 def without_ray() -> None:
     """Ends the local Ray of this process, for tests in which the engine starts or joins one."""
-    ray.shutdown()
+    leave()

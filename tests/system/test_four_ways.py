@@ -1,4 +1,4 @@
-"""Flower's simulation and gRPC SuperNodes give the results of the inline engine; those of Ray: test_ray_results.py."""
+"""Flower's simulation gives the results of the inline engine; SuperNodes: test_own_data.py; Ray: test_ray_results.py."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -76,11 +76,3 @@ def test_flowers_simulation_finds_the_same_similarities(simulation: Federation, 
     assert list(ours) == list(theirs) == [1]
     for name, expected in read_npz(theirs[1]).items():
         np.testing.assert_allclose(read_npz(ours[1])[name], expected, atol=1e-5)
-
-
-def test_grpc_supernodes_agree(inline: Path, own_folders: Path, tmp_path: Path) -> None:
-    with Federation(tmp_path / "flower", CLIENTS, folder=own_folders) as federation:
-        logs = federation.run({**SETTING, "out": str(tmp_path / "run")})
-    assert (tmp_path / "run" / "summary.json").exists(), logs
-    assert_same_model(tmp_path / "run", inline)
-    assert_same_results(tmp_path / "run", inline)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.engine.launch import launch
 from fedsim.files import write_npz
-from fedsim.results.record import read_events, read_manifest
+from fedsim.results.observers import Observer, observed_by
+from fedsim.results.record import read_events, read_manifest, read_summary
 from fedsim.sweeps.manifest import PlannedRun, SearchResult, SweepManifest
+from fedsim.watch.server import Server
+from fedsim.watch.watcher import Watcher
 from tests.system_tools import program
 
 BROWSER = program("chromium", "google-chrome")
@@ -25,6 +29,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE = 60_000  # milliseconds that the live page may take to show what is new
 pytestmark = [pytest.mark.system, pytest.mark.needs("chromium")]
 
 
@@ -69,7 +74,7 @@ def opened(browser: Any, page_file: Path) -> Iterator[Any]:
     contexts = []
 
     def visit(**options: Any) -> Any:
-        context = browser.new_context(**options)
+        context = browser.new_context(bypass_csp=True, **options)  # what tests evaluate is no code of the page
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -191,12 +196,111 @@ def test_hovering_shows_values(opened: Any) -> None:
     assert "samples" in page.locator("#tip").text_content()
 
 
+def test_a_filter_keeps_some_clients_and_a_click_sorts_them(opened: Any) -> None:
+    page = opened()
+    rows = page.locator("#clienttable tbody tr")
+    assert rows.count() == 6
+    page.locator("#clientfilter").fill("1, 3-4")
+    assert page.locator("#clienttable tbody td:first-child").all_text_contents() == ["1", "3", "4"]
+    assert "3 of 6 clients" in page.locator("#clientcount").text_content()
+    page.locator("#clienttable").get_by_role("button", name="samples").click()
+    samples = [int(text) for text in page.locator("#clienttable td:nth-child(4)").all_text_contents()]
+    assert samples == sorted(samples, reverse=True)
+    page.locator("#clientfilter").fill("no such words")
+    assert rows.count() == 0
+
+
+def test_the_list_of_runs_is_filtered_and_chosen_from(opened: Any) -> None:
+    page = opened()
+    assert page.locator("#runtable tbody td:first-child").all_text_contents() == ["a", "b", "c"]
+    page.locator("#runfilter").fill("finished")
+    assert page.locator("#runtable tbody tr").count() == 3
+    page.locator("#runtable").get_by_role("button", name="c", exact=True).click()
+    assert page.locator("#run").input_value() == "c"
+    page.get_by_text("Configuration and versions").click()
+    assert "fedbuff" in page.locator("#config").text_content()
+
+
 def test_another_run_is_another_timeline(opened: Any) -> None:
     page = opened()
     before = page.locator("#timeline").inner_html()
     page.locator("#run").select_option(label="b")  # another seed, so other delays
     assert page.locator("#timeline").inner_html() != before
     assert not page.locator("#matrixpart").is_visible()
-    page.locator("#run").select_option(label="c")
-    page.get_by_text("Configuration and versions").click()
-    assert "fedbuff" in page.locator("#config").text_content()
+
+
+# The live page
+
+
+@pytest.fixture
+def watched(browser: Any, tmp_path: Path) -> Iterator[tuple[Any, Path]]:
+    """The page of `fedsim watch` about an empty folder."""
+    problems: list[str] = []
+    context = browser.new_context(bypass_csp=True)
+    page = context.new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    with Server(Watcher(tmp_path)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        page.goto(server.url)
+        yield page, tmp_path
+        context.close()
+        server.shutdown()
+        thread.join()
+    assert problems == []
+
+
+class Stops(Observer):
+    """Waits after every step until the page shows it; in the last one of the first part, the run is interrupted."""
+
+    def __init__(self, page: Any, last: int) -> None:
+        self.page, self.last = page, last
+
+    def event(self, event: Any) -> bool:
+        if event["kind"] == "step":
+            tile = self.page.locator("#tiles .tile", has_text="round").locator("b")
+            playwright_api().expect(tile).to_have_text(f"{event['round']} of 4", timeout=PATIENCE)
+            if event["round"] == self.last:
+                raise KeyboardInterrupt
+        return False
+
+
+def playwright_api() -> Any:
+    import playwright.sync_api
+
+    return playwright.sync_api
+
+
+def test_a_run_that_grows_while_the_page_is_open(watched: tuple[Any, Path]) -> None:
+    """It is interrupted after its third round and resumed from the second, and a second run begins."""
+    page, home = watched
+    expect = playwright_api().expect
+    expect(page.locator("#intro")).to_have_text("0 runs.", timeout=PATIENCE)
+    base = ["clients=4", "rounds=4", "model=mlr", "checkpoint-every=2", "algorithm=spfl", f"out={home / 'first'}"]
+    with pytest.raises(KeyboardInterrupt), observed_by([Stops(page, 3)]):
+        launch(configs.read(None, base), "inline")
+    assert page.locator("#offline").is_hidden()
+    status = page.locator("#tiles .tile", has_text="status").locator("b")
+    expect(status).to_have_text("interrupted", timeout=PATIENCE)
+    page.locator("#clientfilter").fill("2-3")
+    launch(configs.read(None, [*base, "resume=true"]), "inline")
+    expect(status).to_have_text("finished", timeout=PATIENCE)
+    assert page.evaluate("RUN.steps.r") == [1, 2, 3, 4]
+    assert page.evaluate("RUN.curves.p.r") == [0, 1, 2, 3, 4]
+    assert page.locator("#clienttable tbody td:first-child").all_text_contents() == ["2", "3"], "the filter stays"
+    means = read_summary(home / "first")["accuracy"]["personal"]
+    assert page.evaluate("RUN.curves.p.mean").pop() == pytest.approx(means["final"], abs=1e-4)
+    launch(configs.read(None, ["clients=4", "rounds=2", "model=mlr", f"out={home / 'second'}"]), "inline")
+    events = home / "second" / "events.jsonl"
+    written = events.read_text()
+    events.write_text("")
+    expect(page.locator("#runtable tbody tr")).to_have_count(2, timeout=PATIENCE)
+    page.locator("#runtable").get_by_role("button", name="second").click()
+    expect(page.locator("#config")).to_contain_text("fedavg", timeout=PATIENCE)
+    assert page.evaluate("RUN.steps.r") == [], "a run that has no event yet"
+    events.write_text(written)
+    tile = page.locator("#tiles .tile", has_text="round").locator("b")
+    expect(tile).to_have_text("2 of 2", timeout=PATIENCE)
+    assert page.evaluate("RUN.steps.r") == [1, 2]
+    expect(page.locator("#table tbody tr")).to_have_count(2, timeout=PATIENCE)

@@ -2,12 +2,10 @@
 
 import logging
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -25,9 +23,8 @@ from fedsim.server.roll_call import roll_call
 from fedsim.transport import wire
 from fedsim.transport.answer_check import AnswerCheck
 from fedsim.transport.direct import DirectMessenger
-from tests.system_tools import BIN
 
-from .flower import await_port, free_port, stop
+from .flower import free_port
 
 pytestmark = pytest.mark.system
 
@@ -55,7 +52,6 @@ def run(config: RunConfig, name: str, tmp_path: Path, kind: str = "ray") -> dict
     return read_summary(tmp_path / name)
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_dead_worker_is_replaced_without_a_trace_in_the_results(
     small: Callable[..., RunConfig], kill_worker: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -67,7 +63,6 @@ def test_a_dead_worker_is_replaced_without_a_trace_in_the_results(
     assert survived["failures"] == []
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_the_third_death_is_the_clients_failure_and_the_round_goes_on(
     small: Callable[..., RunConfig], kill_worker: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -78,33 +73,45 @@ def test_the_third_death_is_the_clients_failure_and_the_round_goes_on(
     assert "died 3 times" in failure["reason"]
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_asking_for_gpus_that_are_not_there_is_refused(small: Callable[..., RunConfig], tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match=r"worker-gpus=512.0, but Ray sees"):
         run(small("worker-gpus=512"), "run", tmp_path)
 
 
-@pytest.mark.usefixtures("without_ray")
-def test_it_listens_on_loopback_alone_and_to_this_process_alone() -> None:
-    import psutil  # part of Ray
+def test_the_next_run_of_a_process_has_the_same_workers(
+    small: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take over what it has changed meanwhile. Workers that ran code of the user's own end with their run."""
 
-    connect(RunConfig())
-    try:
-        head = ray.get_runtime_context().gcs_address
-        assert probe(head) == grpc.StatusCode.UNAUTHENTICATED  # of another account, which has no token
-        with pytest.raises(FedsimError, match="asks for its token: set RAY_AUTH_MODE=token"):
-            check_token(head)
-        ray.get(ray.remote(lambda: None).remote())  # a worker is there, too
-        here = psutil.Process()
-        sockets = [c for p in (here, *here.children(recursive=True)) for c in p.net_connections("inet")]
-        addresses = {ip_address(c.laddr.ip) for c in sockets if c.status == psutil.CONN_LISTEN}
-    finally:
-        ray.shutdown()
-    assert len(addresses) > 0
-    assert all((getattr(address, "ipv4_mapped", None) or address).is_loopback for address in addresses), addresses
+    def processes(config: RunConfig) -> tuple[set[int], set[tuple[str, str | None]]]:
+        """Of the workers of a run; where they are, and a variable of theirs."""
+        grid = engine.RayGrid(config)
+        try:
+            ask = [slot.actor.__ray_call__.remote(lambda _: _identity()) for slot in grid._slots]
+            told = ray.get(ask, timeout=120)
+        finally:
+            grid.close()
+        return {process for process, *_ in told}, {(folder, variable) for _, folder, variable in told}
+
+    first, _ = processes(small("workers=2"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDSIM_DATA", "/elsewhere")
+    second, adopted = processes(small("workers=2", "algorithm=scaffold", "seed=2"))
+    assert len(first) == 2
+    assert second == first
+    assert adopted == {(str(tmp_path), "/elsewhere")}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_model.py").write_text("")
+    own, _ = processes(small("workers=1", "model=own_model:Net"))
+    after, _ = processes(small("workers=1"))
+    assert not own & first
+    assert not own & after
 
 
-@pytest.mark.usefixtures("shared_ray")
+def _identity() -> tuple[int, str, str | None]:
+    return os.getpid(), os.getcwd(), os.environ.get("FEDSIM_DATA")
+
+
 def test_a_reply_that_nobody_waits_for_is_discarded(
     small: Callable[..., RunConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,7 +128,6 @@ def test_a_reply_that_nobody_waits_for_is_discarded(
         grid.close()
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_job_beyond_its_time_limit_fails_alone_and_its_client_comes_back(
     small: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
@@ -136,7 +142,6 @@ def test_a_job_beyond_its_time_limit_fails_alone_and_its_client_comes_back(
     assert [sorted(row["id"] for row in step["clients"]) for step in steps] == [[1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_job_beyond_its_time_limit_does_not_fail_those_in_the_same_call(small: Callable[..., RunConfig]) -> None:
     """Jobs 0 and 1 share a call because jobs of their kind were short before; job 1 sleeps for a minute."""
     config = small("workers=1", "timeout=12")
@@ -173,47 +178,57 @@ def test_a_cluster_that_takes_orders_from_anybody_is_not_joined(
     server.start()
     try:
         with pytest.raises(FedsimError, match=f"the Ray cluster at {address} asks for no token"):
-            connect(small(), address)
+            connect(0, address)
         monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
         check_token(address)  # it is intended
     finally:
         server.stop(None)
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a Ray head node that is already running, and whose token is known."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
-    port = free_port()
-    with TemporaryDirectory(prefix="ray") as folder:  # short: Ray makes sockets below it
-        head = [
-            str(BIN / "ray"),
-            "start",
-            "--head",
-            "--block",
-            f"--port={port}",
-            "--num-cpus=2",
-            "--disable-usage-stats",
-        ]
-        head += ["--include-dashboard=false", "--node-ip-address=127.0.0.1", f"--temp-dir={folder}"]
-        process = subprocess.Popen(head, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        try:
-            await_port(port)
-            yield f"127.0.0.1:{port}"
-        finally:
-            stop(process)
-
-
-@pytest.mark.usefixtures("without_ray")
-def test_joining_an_existing_cluster(cluster: str, small: Callable[..., RunConfig], tmp_path: Path) -> None:
-    launch(small().replace(out=str(tmp_path / "run")), "ray", cluster)
-    assert (
-        read_summary(tmp_path / "run")["weights_sha256"] == run(small(), "inline", tmp_path, "inline")["weights_sha256"]
-    )
-
-
 @pytest.mark.usefixtures("without_ray")
 def test_an_address_where_nothing_listens_is_named(small: Callable[..., RunConfig], tmp_path: Path) -> None:
     with pytest.raises(FedsimError, match=r"cannot join Ray at 127\.0\.0\.1"):
         launch(small().replace(out=str(tmp_path / "run")), "ray", f"127.0.0.1:{free_port()}")
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_it_listens_on_loopback_alone_and_to_this_process_alone() -> None:
+    import psutil  # part of Ray
+
+    connect(workers=0)
+    try:
+        head = ray.get_runtime_context().gcs_address
+        assert probe(head) == grpc.StatusCode.UNAUTHENTICATED  # of another account, which has no token
+        with pytest.raises(FedsimError, match="asks for its token: set RAY_AUTH_MODE=token"):
+            check_token(head)
+        ray.get(ray.remote(lambda: None).remote())  # a worker is there, too
+        here = psutil.Process()
+        sockets = [c for p in (here, *here.children(recursive=True)) for c in p.net_connections("inet")]
+        addresses = {ip_address(c.laddr.ip) for c in sockets if c.status == psutil.CONN_LISTEN}
+    finally:
+        ray.shutdown()
+    assert len(addresses) > 0
+    assert all((getattr(address, "ipv4_mapped", None) or address).is_loopback for address in addresses), addresses
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_workers_share_declared_gpus(small: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray believes what it is told: no GPU is needed to see how they are divided."""
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray warns
+    ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        grid = engine.RayGrid(small("worker-gpus=0.5", "device=cpu", "clients=10"))
+        try:
+            ask = [slot.actor.__ray_call__.remote(lambda _: _assigned()) for slot in grid._slots]
+            assigned = ray.get(ask, timeout=120)
+            assert [share["GPU"] for share in assigned] == [0.5] * 2
+            assert ray.available_resources().get("GPU", 0) == 0
+        finally:
+            grid.close()
+    finally:
+        ray.shutdown()
+
+
+def _assigned() -> dict[str, float]:
+    found: dict[str, float] = ray.get_runtime_context().get_assigned_resources()
+    return found

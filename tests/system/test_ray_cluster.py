@@ -1,5 +1,5 @@
 """A Ray cluster of two nodes with a token: a run spreads over both, goes on when the second is lost, and can be resumed
-when the head is. Shares of declared GPUs.
+when the head is. The tests share one cluster, whose nodes they end in this order.
 
 The nodes are hosts with addresses of their own where network namespaces can be made, else two raylets on loopback.
 """
@@ -10,21 +10,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import psutil  # part of Ray
 import pytest
-import ray
 
+from fedsim import config as configs
 from fedsim.cli import main
 from fedsim.config import RunConfig
 from fedsim.deploy.chaos.network import VirtualHost, network
-from fedsim.engine import ray as engine
 from fedsim.engine.launch import launch
 from fedsim.results.record import EVENTS, read_summary
 from tests.system_tools import BIN
@@ -32,7 +30,7 @@ from tests.system_tools import BIN
 from .flower import PATIENCE, free_port, stop
 
 pytestmark = pytest.mark.system
-CPUS = 2  # of each node
+CPUS = 1  # of each node
 ALIVE = (
     "import sys, time, ray; ray.init(sys.argv[1], log_to_driver=False)\n"
     "while sum(node['Alive'] for node in ray.nodes()) < 2: time.sleep(0.2)"
@@ -92,11 +90,18 @@ def spawn(host: VirtualHost, command: Sequence[str], log: Path) -> "subprocess.P
         return subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    logs, token = tmp_path_factory.mktemp("cluster"), {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "7" * 64}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**token, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}.items():
+            patch.setenv(name, value)
+        with nodes(logs) as started:
+            yield started
+
+
+@contextmanager
+def nodes(logs: Path) -> Iterator[Cluster]:
     with TemporaryDirectory(prefix="ray") as folder, network(2) as (first, second):  # short: Ray makes sockets below it
         address = f"{first.address}:{free_port()}"
         ray_start = [str(BIN / "ray"), "start", "--block", f"--num-cpus={CPUS}", "--disable-usage-stats"]
@@ -106,17 +111,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
             f"--temp-dir={folder}",
             "--include-dashboard=false",
         ]
-        nodes = [spawn(first, [*ray_start, *to_head, f"--node-ip-address={first.address}"], tmp_path / "head.log")]
+        started = [spawn(first, [*ray_start, *to_head, f"--node-ip-address={first.address}"], logs / "head.log")]
         try:
             await_success(
                 first, ["-c", "import sys, socket; socket.create_connection(sys.argv[1:])", *address.split(":")]
             )
             joins = [*ray_start, f"--address={address}", f"--node-ip-address={second.address}"]
-            nodes.append(spawn(second, joins, tmp_path / "second.log"))
+            started.append(spawn(second, joins, logs / "second.log"))
             await_success(first, ["-c", ALIVE, address])
-            yield Cluster(address, first, *nodes, tmp_path)
+            yield Cluster(address, first, *started, logs)
         finally:
-            stop(*reversed(nodes))
+            stop(*reversed(started))
 
 
 def await_success(host: VirtualHost, arguments: Sequence[str]) -> None:
@@ -129,16 +134,21 @@ def await_success(host: VirtualHost, arguments: Sequence[str]) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture
-def long_run(small: Callable[..., RunConfig], tmp_path: Path) -> Callable[..., tuple[RunConfig, dict[str, Any]]]:
-    """A run of 40 rounds for the cluster, and the summary of the same run in this process."""
-
-    def make(algorithm: str) -> tuple[RunConfig, dict[str, Any]]:
-        config = small(f"algorithm={algorithm}", "clients=8", "rounds=40", "local-epochs=20", "eval-every=40")
-        launch(config.replace(out=str(tmp_path / "inline")), "inline")
-        return config.replace(out=str(tmp_path / "cluster")), read_summary(tmp_path / "inline")
-
-    return make
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """A run of 40 rounds in this process, whose clients have states."""
+    keys = [
+        "algorithm=local",
+        "clients=8",
+        "rounds=40",
+        "model=mlr",
+        "batch-size=64",
+        "local-epochs=20",
+        "eval-every=40",
+    ]
+    config = configs.read(None, [*keys, "checkpoint-every=1", f"out={tmp_path_factory.mktemp('reference') / 'run'}"])
+    launch(config, "inline")
+    return config
 
 
 def await_rounds(run: "subprocess.Popen[bytes]", folder: Path, rounds: int) -> None:
@@ -151,34 +161,36 @@ def await_rounds(run: "subprocess.Popen[bytes]", folder: Path, rounds: int) -> N
         time.sleep(0.05)
 
 
-def test_a_run_spreads_over_both_nodes(cluster: Cluster, long_run: Callable[..., Any]) -> None:
-    config, expected = long_run("fedavg")
-    run = cluster.start(config)
-    await_rounds(run, Path(config.out), 10)
+def test_a_run_spreads_over_both_nodes(cluster: Cluster, reference: RunConfig, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = cluster.start(reference.replace(out=str(out)))
+    await_rounds(run, out, 10)
     workers = cluster.workers()
     cluster.finish(run)
     assert len(workers) == CPUS
-    assert read_summary(Path(config.out))["weights_sha256"] == expected["weights_sha256"]
+    assert read_summary(out)["weights_sha256"] == read_summary(Path(reference.out))["weights_sha256"]
 
 
-def test_a_lost_node_costs_its_jobs_only(cluster: Cluster, long_run: Callable[..., Any]) -> None:
-    config, expected = long_run("local")  # whose clients have states
-    run = cluster.start(config)
-    await_rounds(run, Path(config.out), 5)
+def test_a_lost_node_costs_its_jobs_only(cluster: Cluster, reference: RunConfig, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = cluster.start(reference.replace(out=str(out)))
+    await_rounds(run, out, 5)
     assert len(cluster.workers()) == CPUS
     kill(cluster.second)
     cluster.finish(run)
-    summary = read_summary(Path(config.out))
+    summary, expected = read_summary(out), read_summary(Path(reference.out))
     assert summary["weights_sha256"] == expected["weights_sha256"]
     assert summary["accuracy"] == expected["accuracy"]
     assert summary["failures"] == []
 
 
-def test_a_lost_head_is_named_and_the_run_can_be_resumed(cluster: Cluster, long_run: Callable[..., Any]) -> None:
+def test_a_lost_head_is_named_and_the_run_can_be_resumed(
+    cluster: Cluster, reference: RunConfig, tmp_path: Path
+) -> None:
     """The run is on the head's machine: Ray's library ends it as soon as it misses the raylet there."""
-    config, expected = long_run("local")
-    run = cluster.start(config.replace(checkpoint_every=1))
-    await_rounds(run, Path(config.out), 5)
+    out = tmp_path / "run"
+    run = cluster.start(reference.replace(out=str(out)))
+    await_rounds(run, out, 5)
     kill(cluster.head)
     assert run.wait(90) == 1
     await_success(
@@ -188,28 +200,5 @@ def test_a_lost_head_is_named_and_the_run_can_be_resumed(cluster: Cluster, long_
     assert told.startswith("fedsim: ")
     assert "has died. `fedsim resume` goes on" in told or "does not answer: `fedsim resume` goes on" in told
     assert "Traceback" not in cluster.output
-    assert main(["resume", config.out, "--engine", "inline"]) == 0
-    assert read_summary(Path(config.out))["weights_sha256"] == expected["weights_sha256"]
-
-
-@pytest.mark.usefixtures("without_ray")
-def test_workers_share_declared_gpus(small: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray believes what it is told: no GPU is needed to see how they are divided."""
-    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray warns
-    ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        grid = engine.RayGrid(small("worker-gpus=0.5", "device=cpu", "clients=10"))
-        try:
-            ask = [slot.actor.__ray_call__.remote(lambda _: _assigned()) for slot in grid._slots]
-            assigned = ray.get(ask, timeout=120)
-            assert [share["GPU"] for share in assigned] == [0.5] * 4
-            assert ray.available_resources().get("GPU", 0) == 0
-        finally:
-            grid.close()
-    finally:
-        ray.shutdown()
-
-
-def _assigned() -> dict[str, float]:
-    found: dict[str, float] = ray.get_runtime_context().get_assigned_resources()
-    return found
+    assert main(["resume", str(out), "--engine", "inline"]) == 0
+    assert read_summary(out)["weights_sha256"] == read_summary(Path(reference.out))["weights_sha256"]

@@ -1,24 +1,32 @@
 """The Ray engine gives bitwise the results of the inline engine, and sleeps injected delays on the wall clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
+from fedsim.engine.ray_session import leave
 from fedsim.report.runs import RunResult
 from fedsim.results.record import read_manifest, read_summary
 from tests.events import reproducible_events
 
 from .test_four_ways import SETTING, assert_same_results, config_of
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("shared_ray")]
+pytestmark = pytest.mark.system
 Small = Callable[..., RunConfig]
 SETTINGS = {
     "spfl": ["algorithm=spfl", "spfl.gamma=2", "participation=0.75", "rounds=5"],
     "plga": ["algorithm=plga", "stragglers=periodic", "stragglers.count=2", "stragglers.schedule=official", "rounds=8"],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_ends() -> Iterator[None]:
+    """With the last test that needs it, so that it does not idle beside all others."""
+    yield
+    leave()
 
 
 def run(config: RunConfig, folder: Path, engine: str) -> Path:
@@ -74,7 +82,14 @@ def test_virtual_time_has_the_same_order(workers: int, small: Small, tmp_path: P
 
 def test_delays_are_slept_on_the_wall_clock(small: Small, tmp_path: Path) -> None:
     """Client 0 is one round of 3 s late; the server steps every second with the others, and takes its stale results."""
-    keys = ["clock=wall", "stragglers=periodic", "stragglers.count=1", "stragglers.unit=3", "pace=periodic"]
+    keys = [
+        "clock=wall",
+        "stragglers=periodic",
+        "stragglers.count=1",
+        "stragglers.unit=3",
+        "pace=periodic",
+        "clients=2",
+    ]
     work = RunResult.load(run(small(*keys, "rounds=24"), tmp_path / "run", "ray")).jobs
     stale = [job for job in work if job.client == 0 and job.staleness]  # not those of workers that were still starting
     assert stale

@@ -67,8 +67,8 @@ def federation(folder: Path, login: str, python: str, nodes: int = 2) -> None:
 
 
 def environment(folder: Path) -> Path:
-    """A virtual environment that finds what fedsim needs in this one; returns the folder of its own packages."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    """A virtual environment that finds what fedsim needs in this one, and pip; returns the folder of its own packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "needed.pth").write_text("\n".join(sites.getsitepackages()))
     for script in [*BIN.glob("flower-*"), *BIN.glob("flwr*")]:

@@ -10,12 +10,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from fedsim import registry
 from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
-from fedsim.errors import FedsimError, WireError
+from fedsim.errors import ConfigError, FedsimError, WireError
 from fedsim.layout import Layout, Tensor
 from fedsim.payload import Answer, Downlink, Failure, Job, Report, RunIdentity, Spec, Uplink
 from fedsim.results.metric import possible_values
 from fedsim.server.fleet import Client
-from fedsim.server.roll_call import client_of, initial_of
+from fedsim.server.roll_call import check_clients, client_of, initial_of
 from fedsim.transport import wire
 from fedsim.transport.answer_check import AnswerCheck
 from fedsim.weights import Weights
@@ -141,6 +141,7 @@ def test_every_objective_says_what_its_metrics_can_be() -> None:
 
 # The roll call
 
+VALUE = np.zeros(1, np.float32)
 ABOUT = {
     "client": 1,
     "train": 50,
@@ -184,6 +185,20 @@ def test_an_honest_client_is_known() -> None:
 def test_a_node_that_talks_nonsense_is_named(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(WireError, match=rf"node 9 .*{told}|{told}"):
         client_of(9, presence(**changes), RunConfig())
+
+
+def test_what_clients_tell_of_their_data_is_limited_and_alike() -> None:
+    pacfl = RunConfig(algorithm="pacfl", clients=2)
+    told = {"signature": np.eye(3, dtype=np.float32)}
+    with pytest.raises(WireError, match="'signature' holds NaN"):
+        client_of(9, presence({"signature": told["signature"] * np.nan}), pacfl)
+    with pytest.raises(WireError, match="signature, junk: 80000036 bytes, and 64000000 are the most"):
+        client_of(9, presence({**told, "junk": np.zeros(20_000_000, np.float32)}), pacfl)
+    first, second = (
+        client_of(9, presence(found, client=i), pacfl) for i, found in enumerate([told, {**told, "junk": VALUE}])
+    )
+    with pytest.raises(ConfigError, match="client 0 tells signature but client 1 tells signature, junk of its data"):
+        check_clients([first, second], 2)
 
 
 def test_a_roll_call_without_a_field_or_record_is_refused() -> None:
