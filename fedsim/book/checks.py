@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
+from statistics import mean as mean_of
 from statistics import median_low
 from typing import Any
 
@@ -60,6 +61,11 @@ class Check:
     def named(self) -> list[str]:
         """The values that the order names."""
         return [term for term in SPLIT.split(self.order)[::2] if term not in (*PSEUDO, "")]
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether the order has a term that stands for other values."""
+        return any(term in PSEUDO for term in SPLIT.split(self.order)[::2])
 
     def true_of(self, values: Values) -> bool:
         if self.least is not None or self.most is not None:
@@ -137,7 +143,10 @@ def judge(check: Check, records: Sequence[Record], number_of: Mapping[str, str],
         if not means or not needed <= set(means) or (not single and len(means) < 2):
             continue
         tested += 1
-        complete = [values for values in by_seed.values() if set(values) == set(means)]
+        relevant = needed if needed and not check.compares_all else set(means)
+        complete = [values for values in by_seed.values() if relevant <= set(values)]
+        for name in relevant if complete else ():  # means over the same seeds
+            means[name] = mean_of(values[name] for values in complete)
         compared += len(complete)
         right += sum(check.true_of(values) for values in complete)
         if not (check.true_of(means) and (not check.significant or _significant(check, members))):

@@ -8,7 +8,6 @@ from fedsim.book.checks import Verdict, judge
 from fedsim.book.figures import columns_of, draw
 from fedsim.book.pages import Claim, NumberTable, Page
 from fedsim.book.records import CELL, Record, Store, mean_and_deviation
-from fedsim.files import write_text
 
 OVERVIEW = "overview.md"
 MADE = "<!-- made by `fedsim book` -->\n"
@@ -36,11 +35,9 @@ def verdicts_of(page: Page, store: Store) -> list[Verdict]:
     return found
 
 
-def write_page(page: Page, store: Store, folder: Path, labels: Mapping[str, str]) -> None:
-    """Writes NAME.md and, if the page has a picture, NAME.png to the folder."""
-    write_text(folder / f"{page.name}.md", page_text(page, store, labels))
-    if page.picture:
-        draw(page, columns_of(store.records, labels), folder / f"{page.name}.png")
+def draw_page(page: Page, store: Store, path: Path, labels: Mapping[str, str]) -> None:
+    """Draws the picture of a page that has one."""
+    draw(page, columns_of(store.records, labels), path)
 
 
 def page_text(page: Page, store: Store, labels: Mapping[str, str]) -> str:
@@ -51,7 +48,7 @@ def page_text(page: Page, store: Store, labels: Mapping[str, str]) -> str:
         parts.append(f"{store.note}\n")
     parts += [_table(page, table, columns) for table in page.tables]
     if page.checks:
-        parts += ["## What the paper claims\n", _checklist(verdicts_of(page, store))]
+        parts += ["## What the paper claims\n", _checklist(verdicts_of(page, store), labels)]
     parts += ["## Why it differs\n", f"{page.deviation}\n"]
     if page.picture:
         parts.append(f"![{page.title}]({page.name}.png)\n")
@@ -172,11 +169,12 @@ def _number(records: Sequence[Record], number: str) -> str:
     return f"{mean:{form}}" + (f" ± {deviation:{form}}" if deviation is not None else "")
 
 
-def _checklist(verdicts: Sequence[Verdict]) -> str:
+def _checklist(verdicts: Sequence[Verdict], labels: Mapping[str, str]) -> str:
     lines = []
     for verdict in verdicts:
         mark = " " if not verdict.holds else "x"
-        fails = f"; not: {'; '.join(verdict.fails)}" if verdict.fails and not verdict.check.negated else ""
+        named = [", ".join(labels.get(value, value) for value in text.split(", ")) for text in verdict.fails]
+        fails = f"; not: {'; '.join(named)}" if named and not verdict.check.negated else ""
         lines.append(f"- [{mark}] {verdict.check.says} (claim {verdict.check.claim}): {verdict.text}{fails}")
     return "\n".join(lines) + "\n"
 

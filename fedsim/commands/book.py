@@ -5,7 +5,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
     until = time.monotonic() + 60 * args.minutes if args.minutes is not None else None
     args.out.mkdir(parents=True, exist_ok=True)
     cells = [] if args.no_run else _run(list(pages.values()), args, root, until)
-    for page in pages.values():
-        _collect(page, args, root, until)
-    write(args.out)
+    changed = {name for name, page in pages.items() if _collect(page, args, root, until)}
+    write(args.out, changed)
     left, failed = sum(not cell.done for cell in cells), [cell for cell in cells if cell.status == "failed"]
     for cell in failed:
         print(f"failed: {cell.name}: {cell.failure}", file=sys.stderr)
@@ -72,18 +71,23 @@ def _data_root(pairs: list[str]) -> str:
     return str(values.get("data-root", ""))
 
 
-def write(out: Path) -> None:
-    """Writes all pages and the overview from the stored numbers in this folder."""
+def write(out: Path, changed: Collection[str] = ()) -> None:
+    """Writes all pages and the overview from the stored numbers in this folder; draws what is missing or `changed`."""
     from fedsim.book.pages import read_claims, read_labels, read_pages
     from fedsim.book.records import read_store
-    from fedsim.book.writing import OVERVIEW, overview_text, write_page
+    from fedsim.book.writing import OVERVIEW, draw_page, overview_text, page_text
     from fedsim.files import write_text
 
     pages, labels = read_pages(), read_labels()
     stores = {name: read_store(out / f"{name}.json") for name in pages}
     for name, page in pages.items():
-        if stores[name].records:
-            write_page(page, stores[name], out, labels)
+        if not stores[name].records:  # none, or those of another configuration
+            for suffix in ("md", "png"):
+                (out / f"{name}.{suffix}").unlink(missing_ok=True)
+        else:
+            write_text(out / f"{name}.md", page_text(page, stores[name], labels))
+            if page.picture and (name in changed or not (out / f"{name}.png").exists()):
+                draw_page(page, stores[name], out / f"{name}.png", labels)
     write_text(out / OVERVIEW, overview_text(pages, stores, read_claims()))
 
 
@@ -105,22 +109,30 @@ def _run(pages: "Sequence[Page]", args: argparse.Namespace, root: str, until: fl
     return list(cells.values())
 
 
-def _collect(page: "Page", args: argparse.Namespace, root: str, until: float | None) -> None:
-    """Stores what the finished runs of a page, or its measurement, gave; a measurement is made once."""
+def _collect(page: "Page", args: argparse.Namespace, root: str, until: float | None) -> bool:
+    """Stores what the finished runs of a page, or its measurement, gave; a measurement is made once. Returns whether the
+    stored numbers changed."""
     from fedsim.book.records import read_store
     from fedsim.distribution import installed_version
 
     path = args.out / f"{page.name}.json"
-    store = read_store(path)
+    before = read_store(path)
     found = _records(page, args.runs)
-    if page.measure and not store.records and not args.no_run and (until is None or time.monotonic() < until):
+    if (
+        page.measure
+        and all(record.means for record in before.records)
+        and not args.no_run
+        and (until is None or time.monotonic() < until)
+    ):
         from fedsim.book.measurements import MEASUREMENTS
 
         print(f"measuring: {page.title}", flush=True)
         found = MEASUREMENTS[page.measure](root)
-    store = store.with_records(found, installed_version())
-    if kept := [record for record in store.records if page.belongs(record)]:
-        dataclasses.replace(store, records=tuple(kept)).write(path)
+    store = before.with_records(found, installed_version())
+    after = dataclasses.replace(store, records=tuple(record for record in store.records if page.belongs(record)))
+    if after != before:
+        after.write(path)
+    return after != before
 
 
 def _records(page: "Page", runs: Path) -> "list[Record]":

@@ -95,6 +95,13 @@ def test_what_has_no_records_was_not_tested() -> None:
     assert verdict(records(), order="spfl > fedavg", where={"dataset": "cifar10"}) == (None, 0, 0)
 
 
+def test_only_seeds_that_all_compared_values_have_are_compared() -> None:
+    """Without seed 1, on which FedAvg is above, but with a fourth seed of SPFL alone, which does not count."""
+    some = [r for r in records() if (r.keys["cell"], r.keys["seed"]) != ("fedavg", 1)]
+    some.append(Record({"cell": "spfl", "dataset": "mnist", "seed": 3}, {NUMBER: 0.0}))
+    assert verdict(some, order="spfl > fedavg", by=11) == (True, 1, 2)  # 10 and 13 points, on average 11.5
+
+
 def test_means_over_seeds_are_judged_without_seeds() -> None:
     means = [Record({"cell": c}, {NUMBER: v}, {NUMBER: 1.0}, means=3) for c, v in (("spfl", 70.0), ("fedavg", 60.0))]
     assert verdict(means, order="spfl > fedavg") == (True, 0, 0)
