@@ -91,8 +91,20 @@ def test_columns_and_measures_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "cell", "kind", "number"),
     [
-        ("spfl-table1", [], "spfl-identity-dataset=cifar10-partition.shared=False-seed=0", "personal", (0.6722, 0.0115)),
-        ("spfl-table1-cifar100", [], "pfedme-dataset=cifar100-partition.shared=True-seed=0", "global", (0.3393, 0.0076)),
+        (
+            "spfl-table1",
+            [],
+            "spfl-identity-dataset=cifar10-partition.shared=False-seed=0",
+            "personal",
+            (0.6722, 0.0115),
+        ),
+        (
+            "spfl-table1-cifar100",
+            [],
+            "pfedme-dataset=cifar100-partition.shared=True-seed=0",
+            "global",
+            (0.3393, 0.0076),
+        ),
         ("plga-table2", [], "lga-dataset=mnist-seed=0", "local", (0.9748, 0.0028)),
         ("plga-table2-emnist", [], "plga-dataset=emnist-balanced-seed=0", "global", (0.7391, 0.0272)),
         ("spfl-table6", [], "federated-dataset=mnist-partition.shared=True-seed=0", "personal", (0.98307, None)),
