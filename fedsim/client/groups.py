@@ -73,9 +73,9 @@ class RunningMean:
         if uplink is None or uplink.averaged == 0:
             return answer
         update, samples = uplink.weights.get("delta"), uplink.examples if uplink.averaged is None else uplink.averaged
-        sent = answer.job.down.model
-        if update is None or len(uplink.weights) > 1 or samples < 1 or _shape(update) != _shape(sent):
-            raise ValueError("an update does not fit the model that was sent")
+        sent = answer.job.down.weights.values()
+        if update is None or len(uplink.weights) > 1 or samples < 1 or _shape(update) not in map(_shape, sent):
+            raise ValueError("an update does not fit the weights that were sent")
         if not self._samples:
             self._parameters, self._buffers = np.zeros_like(update.parameters), np.zeros_like(update.buffers)
         if update.parameters.shape != self._parameters.shape or update.buffers.shape != self._buffers.shape:

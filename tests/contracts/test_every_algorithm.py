@@ -11,6 +11,7 @@ import pytest
 from flwr.serverapp.strategy import Strategy
 
 from fedsim import registry
+from fedsim.client.groups import AVERAGED_FROM
 from fedsim.config import RunConfig
 from fedsim.engine.inline import InlineGrid
 from fedsim.engine.launch import launch
@@ -19,6 +20,7 @@ from fedsim.results import checkpoint as checkpoints
 from fedsim.results.record import read_summary
 from fedsim.server import app as server_app
 from fedsim.server.roll_call import roll_call
+from fedsim.strategies.fedavg import FedAvg
 from fedsim.weights import Weights, fingerprint
 from tests.contracts.short import PHASES
 from tests.resuming import check_resuming
@@ -120,3 +122,21 @@ def test_start_accepts_an_initial_model(name: str, small: Small) -> None:
     zeros = Weights(np.zeros_like(roll_call(grid, config).initial.parameters))
     result = server_app.build(config).start(grid, to_record(zeros), num_rounds=1)
     assert set(result.evaluate_metrics_clientapp) == {0, 1}
+
+
+AVERAGED = [name for name in SYNCHRONOUS if object.__new__(registry.find("algorithm", name).server).takes_means]
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_updates_of_large_cohorts_are_averaged_to_the_same_model(
+    name: str, small: Small, finished: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(*chosen(name), f"clients={AVERAGED_FROM}", "partition=iid", "rounds=1", "local-steps=1")
+    averaged = finished(config, name="averaged")
+    monkeypatch.setattr(FedAvg, "takes_means", False)
+    one_by_one = finished(config, name="one by one")
+    assert averaged["failures"] == []
+    losses, expected = (
+        [found["final"] or 0.0 for found in summary["metrics"]["loss"].values()] for summary in (averaged, one_by_one)
+    )  # None: the algorithm has no model of this kind
+    assert losses == pytest.approx(expected, rel=1e-5)
