@@ -30,7 +30,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Sets what the processes that tests start inherit, those of pytest-xdist included.
 
     They load the module in tests/startup and find fedsim compiled. Tests interrupt some with SIGINT, which a shell lets the
@@ -43,6 +43,8 @@ def pytest_configure() -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if getattr(config.option, "numprocesses", None):  # not in the workers themselves
+        parallel.compile_tests(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

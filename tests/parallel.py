@@ -4,9 +4,11 @@ Workers share nothing: a federation or a Ray that several modules use would be s
 A group of modules is therefore one unit of work; every other test is a unit by itself.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from xdist.scheduler import LoadScopeScheduling
 
 # Longest first: groups start together, and the many short tests fill the workers that are done.
@@ -44,3 +46,16 @@ class Scheduler(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         number = _group(nodeid)
         return nodeid if number == len(GROUPS) else f"group {number}"
+
+
+def compile_tests(config: pytest.Config) -> None:
+    """Compiles every test module as pytest does, unless it is compiled already: workers that find none would do so at the
+    same time, each of them all."""
+    state = config.stash[rewrite.assertstate_key]
+    for path in Path(__file__).parent.rglob("*.py"):
+        if path.name != "conftest.py" and not path.name.startswith("test_"):
+            continue
+        compiled = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(path, compiled) is None and rewrite.try_makedirs(compiled.parent):
+            stat, code = rewrite._rewrite_test(path, config)
+            rewrite._write_pyc(state, code, stat, compiled)

@@ -17,8 +17,9 @@ from fedsim.attacks import SUCCESS
 from fedsim.config import RunConfig, Scalar
 from fedsim.errors import ConfigError
 from fedsim.files import read_npz, write_text
+from fedsim.report.accumulate import Series
 from fedsim.report.relations import groups_by_data, inside_and_outside
-from fedsim.report.runs import RunResult, Series
+from fedsim.report.runs import RunResult
 from fedsim.results.curves import KINDS
 from fedsim.results.matrices import matrix_files
 from fedsim.results.record import MAY_CHANGE, asked, read_summary

@@ -67,7 +67,7 @@ def test_without_cells_rows_are_algorithms(tmp_path: Path) -> None:
         ('two = ["", "", "a lot"]', "'a lot' is not an accuracy in percent"),
         ('two = ["", "", 101]', "not an accuracy"),
         ('two = ["", "", -1]', "not an accuracy"),
-        ("two = 7", "lists in rows"),
+        ("two = 7", r"needs keys = .* rows.NAME = "),
     ],
 )
 def test_nonsense_is_refused(tmp_path: Path, wrong: str, message: str) -> None:
@@ -91,13 +91,25 @@ def test_columns_and_measures_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "cell", "kind", "number"),
     [
-        ("spfl-table1", [], "spfl-dataset=cifar10-partition.shared=False", "personal", (0.6722, 0.0115)),
-        ("spfl-table1-cifar100", [], "pfedme-dataset=cifar100-partition.shared=True", "personal", (0.3393, 0.0076)),
-        ("plga-table2", [], "lga-dataset=mnist", "local", (0.9748, 0.0028)),
-        ("plga-table2-emnist", [], "plga-dataset=emnist-balanced", "global", (0.7391, 0.0272)),
-        ("spfl-table6", [], "federated-dataset=mnist-partition.shared=True", "personal", (0.98307, None)),
-        ("spfl-table7", [], "clients-6-dataset=cifar10-partition.shared=False", "personal", (0.6688, None)),
-        ("spfl-table8", [], "lr-1e-4-dataset=mnist-partition.shared=False", "personal", (0.9845, None)),
+        (
+            "spfl-table1",
+            [],
+            "spfl-identity-dataset=cifar10-partition.shared=False-seed=0",
+            "personal",
+            (0.6722, 0.0115),
+        ),
+        (
+            "spfl-table1-cifar100",
+            [],
+            "pfedme-dataset=cifar100-partition.shared=True-seed=0",
+            "global",
+            (0.3393, 0.0076),
+        ),
+        ("plga-table2", [], "lga-dataset=mnist-seed=0", "local", (0.9748, 0.0028)),
+        ("plga-table2-emnist", [], "plga-dataset=emnist-balanced-seed=0", "global", (0.7391, 0.0272)),
+        ("spfl-table6", [], "federated-dataset=mnist-partition.shared=True-seed=0", "personal", (0.98307, None)),
+        ("spfl-table7", [], "clients-6-dataset=cifar10-partition.shared=False-seed=0", "personal", (0.6688, None)),
+        ("spfl-table8", [], "lr-1e-4-dataset=mnist-partition.shared=False-seed=0", "personal", (0.9845, None)),
         ("fedamp-table1-iid", ["dataset=cifar100"], "apfl-seed=1", "personal", (0.4902, None)),
         (
             "fedamp-table2-pathological",
