@@ -73,6 +73,7 @@ def _curves(axes: Axes, page: Page, column: Mapping[str, Sequence[Record]], cell
         colour, line = COLOURS[index % len(COLOURS)], LINES[index // len(COLOURS) % len(LINES)]
         axes.plot(x, y, line, color=colour, linewidth=1.6, label=cell)
     axes.set_xlabel({"rounds": "server step", "times": "virtual seconds"}[page.over], fontsize=8)
+    axes.set_ylabel("accuracy in percent", fontsize=8)
 
 
 def _rows(axes: Axes, cells: Sequence[str]) -> None:

@@ -111,6 +111,9 @@ def _made_by(page: Page, store: Store) -> list[str]:
         line = f"Ours: {size}; seeds: {_seeds(store)}."
         if line not in lines:
             lines.append(line)
+    planned, found = sum(len(sweep.cells) for sweep in page.sweeps.values()), len(store.records)
+    if lines and found < planned and not any(record.means for record in store.records):
+        lines.append(f"{found} of {planned} runs were made so far.")
     full = f" At full size: `fedsim sweep {page.full}`." if page.full and page.full not in page.presets else ""
     return ["\n".join(lines) + (f"{full}\n" if lines else ""), f"```\n{_commands(page)}\n```\n"]
 
