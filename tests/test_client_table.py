@@ -17,6 +17,7 @@ from fedsim.config import RunConfig
 from fedsim.engine.launch import launch
 from fedsim.errors import FedsimError
 from fedsim.results import checkpoint as checkpoints
+from fedsim.results import working
 from fedsim.results.record import read_summary
 
 TABLES = {
@@ -75,8 +76,9 @@ def in_files(state: Any) -> dict[str, bool]:
 
 
 def mapped_files(folder: Path) -> list[str]:
-    """The files of a folder that this process has mapped, also those without a name."""
-    return [line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder.resolve()) in line]
+    """The files of a folder that this process has mapped, also those without a name; not the one for `fedsim watch`."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(folder.resolve()) in line and not line.endswith(f"/{working.FILE}")]
 
 
 def test_a_table_holds_the_row_of_every_client(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def serve(message):
     return reply
 
 serve(wire.pack_query(2, wire.ROLL_CALL, 60))
-_, initial, _ = wire.unpack_initial(serve(wire.pack_query(2, wire.INITIAL, 60, 10)))
+_, initial, _ = wire.unpack_initial(serve(wire.pack_query(2, wire.INITIAL, 60, 10)), 10**6)
 job = Job(1, 0, Downlink({{"model": initial}}), test_received=True, test_personal=True, test_local=True)
 serve(wire.pack_job(job, 2, RunIdentity("ab"), 10, 60, wire.Encoder()))
 for names in loaded:

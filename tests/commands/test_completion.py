@@ -72,7 +72,7 @@ def test_the_scripts_in_real_shells(shell: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["rum"], "unknown command 'rum'. Did you mean 'run'? Choices: chaos, "),
+        (["rum"], "unknown command 'rum'. Did you mean 'run'? Choices: book, chaos, "),
         (["deploy", "upp"], "fedsim deploy: error: unknown verb 'upp'. Did you mean 'up'?"),
         (["run", "--engine", "inlin"], "unknown --engine 'inlin'. Did you mean 'inline'?"),
         (["run", "--sett=x"], "fedsim run: error: unknown option '--sett'. Did you mean '--set'?"),

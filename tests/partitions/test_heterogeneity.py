@@ -162,7 +162,7 @@ def test_data_prepares_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["data", "mine", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert shown.out == "mine: 9 training and 3 test samples, 3 classes, images 4x6x3\n"
-    assert "12/12" in shown.err
+    assert shown.err == ""  # it took less than a second
 
 
 def test_angles_between_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

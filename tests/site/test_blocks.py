@@ -31,6 +31,7 @@ NOT_RUN = {
     r"fedsim deploy": "several machines; tests/system/deploy starts a federation",
     r"fedsim doctor": "examines this machine; tests/deploy/doctor",
     r"fedsim chaos": "minutes; tests/chaos",
+    r"(FEDSIM_DATA=\S+ )?fedsim book": "real datasets; tests/book",
     r"(fedsim watch|tensorboard) ": "serve until Ctrl-C; tests/watch, tests/trackers",
     r"fedsim sweep": "minutes, and Ray; tests/sweeps",
     r"fedsim report runs/(sweep|fedamp|platform|fedavg-training)": "results of such a sweep",

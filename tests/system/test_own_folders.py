@@ -82,7 +82,8 @@ def test_a_wheel_holds_the_package_fedsim_alone(wheel: Path) -> None:
         "fedsim/deploy/agent.py",
         "fedsim/deploy/render/templates/Dockerfile",
         "fedsim/presets/spfl-table1.toml",
-        "fedsim/report/page.js",
+        "fedsim/report/html/run.js",
+        "fedsim/book/pages.toml",
     } <= set(names)
 
 
