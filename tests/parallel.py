@@ -24,6 +24,8 @@ GROUPS = (
     ("tests/system/test_page.py",),
     ("tests/site/test_site.py",),
     ("tests/deploy/render/",),
+    ("tests/trackers/",),
+    ("tests/results/test_prometheus.py",),
 )
 
 

@@ -44,6 +44,7 @@ def test_a_dataset_that_is_not_there_names_the_file_and_the_source(
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there: every download fails at once
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr("urllib.request._opener", None)  # an opener keeps the proxies it was made with
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # which would try again for half a minute
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     first = datasets.find(name)
